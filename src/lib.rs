@@ -1,0 +1,6 @@
+//! uroce: RoCEv2 in userspace.
+
+pub mod engine;
+pub mod rng;
+pub mod time;
+pub mod wire;
