@@ -1,6 +1,8 @@
 //! uroce: RoCEv2 in userspace.
 
 pub mod engine;
+pub mod memory;
+pub mod queue;
 pub mod rng;
 pub mod time;
 pub mod wire;

@@ -1,0 +1,160 @@
+//! The two routines that move payload between packets and registered memory.
+//!
+//! Registered memory can be read and written by other threads at any moment, so it is never behind
+//! a Rust reference, and the copy must not be one that the compiler may reason about: like a DMA
+//! engine's, its accesses happen outside the language. On x86-64 that is inline assembly, elsewhere
+//! relaxed atomic bytes.
+//!
+//! Programs poll the last byte of a message to see that it has arrived, and the stores of a bulk
+//! copy have no order. So the last 1 to 8 bytes of each packet, up to an 8-byte boundary, are left
+//! out of the bulk copy and stored afterwards with release order.
+#![allow(unsafe_code)]
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
+
+/// Copies `source` to `target`, the last bytes last.
+///
+/// # Safety
+/// `target` must be valid for writing `source.len()` bytes for the duration of the call, and must
+/// not overlap `source`. Other threads may access it.
+pub(super) unsafe fn copy_in(target: *mut u8, source: &[u8]) {
+    let length = source.len();
+    if length == 0 {
+        return;
+    }
+    let last = match (target as usize + length) % 8 {
+        0 => 8,
+        bytes => bytes,
+    };
+    let last = last.min(length);
+    let (bulk, tail) = source.split_at(length - last);
+    // SAFETY: both ranges lie within what the caller vouches for.
+    unsafe {
+        bulk_copy(target, bulk.as_ptr(), bulk.len());
+        store_last(target.add(bulk.len()), tail);
+    }
+}
+
+/// Copies from `source` to all of `target`.
+///
+/// # Safety
+/// `source` must be valid for reading `target.len()` bytes for the duration of the call, and must
+/// not overlap `target`. Other threads may access it.
+pub(super) unsafe fn copy_out(target: &mut [u8], source: *const u8) {
+    // SAFETY: as the caller vouches for.
+    unsafe { bulk_copy(target.as_mut_ptr(), source, target.len()) };
+    fence(Ordering::Acquire);
+}
+
+/// Stores 1 to 8 bytes that end at an 8-byte boundary or are followed by nothing: as one word if
+/// they are one, else byte by byte, the last one last.
+///
+/// # Safety
+/// `target` must be valid for writing `bytes.len()` bytes.
+unsafe fn store_last(target: *mut u8, bytes: &[u8]) {
+    if let Ok(word) = <[u8; 8]>::try_from(bytes)
+        && (target as usize).is_multiple_of(8)
+    {
+        // SAFETY: eight valid bytes, aligned.
+        let cell = unsafe { AtomicU64::from_ptr(target.cast()) };
+        cell.store(u64::from_ne_bytes(word), Ordering::Release);
+        return;
+    }
+    for (index, byte) in bytes.iter().enumerate() {
+        // SAFETY: within the valid bytes; a byte is always aligned.
+        unsafe { AtomicU8::from_ptr(target.add(index)) }.store(*byte, Ordering::Release);
+    }
+}
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+unsafe fn bulk_copy(target: *mut u8, source: *const u8, length: usize) {
+    /// From here on the string instruction beats the loop.
+    const STRING_COPY: usize = 512;
+    if length >= STRING_COPY {
+        // SAFETY: the caller vouches for both ranges. The direction flag is clear by the ABI.
+        unsafe {
+            std::arch::asm!(
+                "rep movsb",
+                inout("rcx") length => _, inout("rdi") target => _, inout("rsi") source => _,
+                options(nostack, preserves_flags)
+            );
+        }
+        return;
+    }
+    // SAFETY: the caller vouches for both ranges; each step moves on by what it copied and stops
+    // when less than its width is left.
+    unsafe {
+        std::arch::asm!(
+            "cmp {left}, 16",
+            "jb 3f",
+            "2:",
+            "movups {wide}, [{source}]",
+            "movups [{target}], {wide}",
+            "add {source}, 16",
+            "add {target}, 16",
+            "sub {left}, 16",
+            "cmp {left}, 16",
+            "jae 2b",
+            "3:",
+            "cmp {left}, 8",
+            "jb 4f",
+            "mov {word}, qword ptr [{source}]",
+            "mov qword ptr [{target}], {word}",
+            "add {source}, 8",
+            "add {target}, 8",
+            "sub {left}, 8",
+            "4:",
+            "test {left}, {left}",
+            "jz 6f",
+            "5:",
+            "mov {word:l}, byte ptr [{source}]",
+            "mov byte ptr [{target}], {word:l}",
+            "inc {source}",
+            "inc {target}",
+            "dec {left}",
+            "jnz 5b",
+            "6:",
+            left = inout(reg) length => _,
+            source = inout(reg) source => _,
+            target = inout(reg) target => _,
+            word = out(reg) _,
+            wide = out(xmm_reg) _,
+            options(nostack)
+        );
+    }
+}
+
+#[cfg(any(not(target_arch = "x86_64"), miri))]
+unsafe fn bulk_copy(target: *mut u8, source: *const u8, length: usize) {
+    for index in 0..length {
+        // SAFETY: the caller vouches for both ranges; a byte is always aligned.
+        unsafe {
+            let byte = AtomicU8::from_ptr(source.add(index).cast_mut()).load(Ordering::Relaxed);
+            AtomicU8::from_ptr(target.add(index)).store(byte, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_length_and_alignment_is_copied_and_nothing_beside_it() {
+        let source: Vec<u8> = (0..700_usize).map(|i| (i * 7 + 1) as u8).collect();
+        for length in (0..90).chain([511, 512, 513, 650]) {
+            for offset in 0..17 {
+                let mut target = vec![0xee_u8; 720];
+                // SAFETY: offset + length stays inside the vector.
+                unsafe { copy_in(target.as_mut_ptr().add(offset), &source[..length]) };
+                assert!(target[..offset].iter().all(|byte| *byte == 0xee));
+                assert_eq!(target[offset..offset + length], source[..length]);
+                assert!(target[offset + length..].iter().all(|byte| *byte == 0xee));
+                let mut back = vec![0; length];
+                // SAFETY: the same range.
+                unsafe { copy_out(&mut back, target.as_ptr().add(offset)) };
+                assert_eq!(back, source[..length]);
+            }
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! Registered memory: a range of this process's addresses that the engine may access.
+//!
+//! Two kinds. An [`OwnedMemory`] is allocated here, and the application reaches it only through
+//! methods that copy or are atomic. Foreign memory belongs to someone else (a C program, mostly)
+//! who promises to keep it.
+#![allow(unsafe_code)]
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::copy::{copy_in, copy_out};
+
+/// Memory for registration, zeroed, aligned to a page. Peers may change it at any time, so it is
+/// read and written by copying; a 64-bit word at an aligned offset can be accessed atomically,
+/// also against RDMA atomics.
+pub struct OwnedMemory {
+    start: NonNull<u8>,
+    layout: Layout,
+    length: usize,
+}
+
+// SAFETY: the bytes are only touched by the copy routines and by atomics, which any threads may
+// use at once; allocation and release happen once each.
+unsafe impl Send for OwnedMemory {}
+// SAFETY: as above.
+unsafe impl Sync for OwnedMemory {}
+
+/// An access that lies outside the memory, or is not aligned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AccessError {
+    /// Beyond the end.
+    #[error("offset {offset} and {length} bytes reach beyond the region's {size} bytes")]
+    OutOfBounds {
+        /// First byte asked for.
+        offset: usize,
+        /// Bytes asked for.
+        length: usize,
+        /// Bytes there are.
+        size: usize,
+    },
+    /// A 64-bit access needs an offset that is a multiple of 8.
+    #[error("offset {0} is not a multiple of 8")]
+    Misaligned(usize),
+}
+
+impl OwnedMemory {
+    /// `length` zero bytes.
+    pub fn new(length: usize) -> Arc<Self> {
+        let layout = Layout::from_size_align(length.max(1), 4096)
+            .expect("a length that a process can have is a valid layout");
+        // SAFETY: the layout has at least one byte.
+        let start = unsafe { alloc_zeroed(layout) };
+        let start = NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout));
+        Arc::new(Self { start, layout, length })
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Address of the first byte, which is also its address in work requests.
+    pub fn address(&self) -> u64 {
+        self.start.as_ptr() as u64
+    }
+
+    /// Copies bytes from `offset` on into `target`.
+    pub fn read(&self, offset: usize, target: &mut [u8]) -> Result<(), AccessError> {
+        self.check(offset, target.len())?;
+        // SAFETY: the range was checked, and the allocation lives as long as `self`.
+        unsafe { copy_out(target, self.start.as_ptr().add(offset)) };
+        Ok(())
+    }
+
+    /// A copy of `length` bytes from `offset` on.
+    pub fn to_vec(&self, offset: usize, length: usize) -> Result<Vec<u8>, AccessError> {
+        self.check(offset, length)?;
+        let mut bytes = vec![0; length];
+        self.read(offset, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Copies `source` to `offset`.
+    pub fn write(&self, offset: usize, source: &[u8]) -> Result<(), AccessError> {
+        self.check(offset, source.len())?;
+        // SAFETY: as in `read`.
+        unsafe { copy_in(self.start.as_ptr().add(offset), source) };
+        Ok(())
+    }
+
+    /// Loads the 64-bit word at `offset` (host byte order), acquiring what was written before it.
+    pub fn load_u64(&self, offset: usize) -> Result<u64, AccessError> {
+        Ok(self.word(offset)?.load(Ordering::Acquire))
+    }
+
+    /// Stores the 64-bit word at `offset` (host byte order), releasing what was written before.
+    pub fn store_u64(&self, offset: usize, value: u64) -> Result<(), AccessError> {
+        self.word(offset)?.store(value, Ordering::Release);
+        Ok(())
+    }
+
+    /// Adds to the 64-bit word at `offset`, wrapping. Returns the old value.
+    pub fn fetch_add(&self, offset: usize, value: u64) -> Result<u64, AccessError> {
+        Ok(self.word(offset)?.fetch_add(value, Ordering::SeqCst))
+    }
+
+    /// Replaces the 64-bit word at `offset` by `new` if it is `current`. Returns the old value.
+    pub fn compare_exchange(
+        &self,
+        offset: usize,
+        current: u64,
+        new: u64,
+    ) -> Result<u64, AccessError> {
+        let word = self.word(offset)?;
+        let order = Ordering::SeqCst;
+        Ok(word.compare_exchange(current, new, order, order).unwrap_or_else(|old| old))
+    }
+
+    fn word(&self, offset: usize) -> Result<&AtomicU64, AccessError> {
+        self.check(offset, 8)?;
+        if !offset.is_multiple_of(8) {
+            return Err(AccessError::Misaligned(offset));
+        }
+        // SAFETY: eight bytes inside the allocation, aligned since the start is page-aligned.
+        Ok(unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(offset).cast()) })
+    }
+
+    fn check(&self, offset: usize, length: usize) -> Result<(), AccessError> {
+        let size = self.length;
+        match offset.checked_add(length) {
+            Some(end) if end <= size => Ok(()),
+            _ => Err(AccessError::OutOfBounds { offset, length, size }),
+        }
+    }
+}
+
+impl Drop for OwnedMemory {
+    fn drop(&mut self) {
+        // SAFETY: allocated by `new` with this layout, released once.
+        unsafe { dealloc(self.start.as_ptr(), self.layout) };
+    }
+}
+
+impl std::fmt::Debug for OwnedMemory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "OwnedMemory({} bytes at {:#x})", self.length, self.address())
+    }
+}
+
+/// A range of memory as the key table holds it: real addresses, and who keeps them alive.
+#[derive(Debug)]
+pub(crate) struct Backing {
+    start: usize,
+    length: usize,
+    _owner: Option<Arc<OwnedMemory>>,
+}
+
+impl Backing {
+    /// Memory that we own.
+    pub(crate) fn owned(memory: Arc<OwnedMemory>) -> Self {
+        Self { start: memory.start.as_ptr() as usize, length: memory.length, _owner: Some(memory) }
+    }
+
+    /// Memory that someone else keeps.
+    ///
+    /// # Safety
+    /// The range must stay mapped, readable, and writable if anything may write to it, until this
+    /// value is dropped, and must not be behind Rust references that forbid concurrent access.
+    pub(crate) unsafe fn foreign(start: *mut u8, length: usize) -> Self {
+        Self { start: start as usize, length, _owner: None }
+    }
+
+    pub(crate) fn start(&self) -> u64 {
+        self.start as u64
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Copies `source` to `offset`, all of which must lie inside.
+    pub(super) fn copy_in(&self, offset: usize, source: &[u8]) {
+        self.assert_inside(offset, source.len());
+        // SAFETY: inside the range, which whoever made this value vouches for.
+        unsafe { copy_in((self.start + offset) as *mut u8, source) };
+    }
+
+    /// Copies from `offset` to all of `target`; the range must lie inside.
+    pub(super) fn copy_out(&self, offset: usize, target: &mut [u8]) {
+        self.assert_inside(offset, target.len());
+        // SAFETY: as above.
+        unsafe { copy_out(target, (self.start + offset) as *const u8) };
+    }
+
+    /// Whether a 64-bit atomic access at `offset` would be aligned.
+    pub(super) fn is_aligned(&self, offset: usize) -> bool {
+        (self.start + offset).is_multiple_of(8)
+    }
+
+    /// Applies `change` to the aligned 64-bit word at `offset`.
+    pub(super) fn atomic(&self, offset: usize, change: AtomicChange) -> u64 {
+        self.assert_inside(offset, 8);
+        assert!(self.is_aligned(offset), "an atomic access was not checked for alignment");
+        // SAFETY: eight aligned bytes inside the range.
+        let word = unsafe { AtomicU64::from_ptr((self.start + offset) as *mut u64) };
+        let order = Ordering::SeqCst;
+        match change {
+            AtomicChange::FetchAdd(add) => word.fetch_add(add, order),
+            AtomicChange::CompareSwap { compare, swap } => {
+                word.compare_exchange(compare, swap, order, order).unwrap_or_else(|old| old)
+            }
+        }
+    }
+
+    /// The last guard before memory is touched; callers check against keys and bounds before.
+    fn assert_inside(&self, offset: usize, length: usize) {
+        let inside = offset.checked_add(length).is_some_and(|end| end <= self.length);
+        assert!(inside, "access of {length} bytes at {offset} outside of {} bytes", self.length);
+    }
+}
+
+/// What an RDMA atomic does to its word, in host byte order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AtomicChange {
+    /// Adds, wrapping.
+    FetchAdd(u64),
+    /// Replaces if equal.
+    CompareSwap {
+        /// The value that must be there.
+        compare: u64,
+        /// The value to put there.
+        swap: u64,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owned_memory_refuses_what_lies_outside() {
+        let memory = OwnedMemory::new(16);
+        memory.write(8, &[1; 8]).unwrap();
+        assert_eq!(memory.to_vec(0, 16).unwrap()[7..9], [0, 1]);
+        assert_eq!(
+            memory.write(9, &[0; 8]),
+            Err(AccessError::OutOfBounds { offset: 9, length: 8, size: 16 })
+        );
+        assert!(memory.to_vec(usize::MAX, 2).is_err());
+        assert_eq!(memory.load_u64(4), Err(AccessError::Misaligned(4)));
+        assert_eq!(memory.fetch_add(0, 5).unwrap(), 0);
+        assert_eq!(memory.compare_exchange(0, 5, 9).unwrap(), 5);
+        assert_eq!(memory.compare_exchange(0, 5, 11).unwrap(), 9);
+        assert_eq!(memory.load_u64(0).unwrap(), 9);
+    }
+}

@@ -1,0 +1,90 @@
+//! Scatter and gather: a message's bytes over the segments of a work request.
+
+use super::keys::{DomainId, KeyFault, KeyTable};
+use crate::queue::{Access, SegmentList, Sge};
+
+/// Writes `source` to the place that lies `offset` bytes into the segments.
+///
+/// All pieces are checked before the first byte is written.
+pub(crate) fn scatter(
+    keys: &KeyTable,
+    domain: DomainId,
+    segments: SegmentList<'_>,
+    offset: u64,
+    source: &[u8],
+) -> Result<(), KeyFault> {
+    for piece in pieces(segments, offset, source.len()) {
+        let piece = piece?;
+        keys.span(piece.key, domain, piece.address, piece.length, Access::LOCAL_WRITE)?;
+    }
+    let mut done = 0;
+    for piece in pieces(segments, offset, source.len()) {
+        let piece = piece?;
+        let span =
+            keys.span(piece.key, domain, piece.address, piece.length, Access::LOCAL_WRITE)?;
+        span.write(&source[done..done + piece.length]);
+        done += piece.length;
+    }
+    Ok(())
+}
+
+/// Reads all of `target` from the place that lies `offset` bytes into the segments.
+pub(crate) fn gather(
+    keys: &KeyTable,
+    domain: DomainId,
+    segments: SegmentList<'_>,
+    offset: u64,
+    target: &mut [u8],
+) -> Result<(), KeyFault> {
+    let mut done = 0;
+    for piece in pieces(segments, offset, target.len()) {
+        let piece = piece?;
+        let span = keys.span(piece.key, domain, piece.address, piece.length, Access::NONE)?;
+        span.read(&mut target[done..done + piece.length]);
+        done += piece.length;
+    }
+    Ok(())
+}
+
+struct Piece {
+    key: u32,
+    address: u64,
+    length: usize,
+}
+
+/// The parts of the segments that cover `length` bytes from `offset` on. A last item is an error
+/// if the segments are shorter than that, or if a segment's addresses wrap around.
+fn pieces(
+    segments: SegmentList<'_>,
+    offset: u64,
+    length: usize,
+) -> impl Iterator<Item = Result<Piece, KeyFault>> {
+    let mut skip = offset;
+    let mut left = length;
+    let mut list = segments.iter();
+    std::iter::from_fn(move || {
+        while left > 0 {
+            let Some(segment) = list.next() else {
+                left = 0;
+                return Some(Err(KeyFault::OutOfBounds));
+            };
+            if skip >= u64::from(segment.length) {
+                skip -= u64::from(segment.length);
+                continue;
+            }
+            let piece = part(&segment, skip, left);
+            skip = 0;
+            left -= piece.as_ref().map_or(left, |piece| piece.length);
+            return Some(piece);
+        }
+        None
+    })
+}
+
+/// At most `wanted` bytes of the segment from `skip` on.
+fn part(segment: &Sge, skip: u64, wanted: usize) -> Result<Piece, KeyFault> {
+    let available = u64::from(segment.length) - skip;
+    let length = (wanted as u64).min(available) as usize;
+    let address = segment.address.checked_add(skip).ok_or(KeyFault::OutOfBounds)?;
+    Ok(Piece { key: segment.key.value(), address, length })
+}

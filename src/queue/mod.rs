@@ -1,0 +1,40 @@
+//! Work queues and completion queues: what an application and the engine share, and nothing else
+//! than what an application and hardware share.
+//!
+//! ```text
+//!  application threads                             the engine (one lock)
+//!  post_send ───▶ SendQueue ──────────── read ───▶ requester
+//!  post_receive ▶ ReceiveQueue ───────── read ───▶ responder
+//!       └───────▶ Doorbells ─────────── collect ─▶ which queue pairs to look at
+//!  poll ◀──────── CompletionQueue ◀───── push ────
+//! ```
+//!
+//! All queues are rings of atomic words ([`ring`]): no unsafe code, no lock shared with the engine.
+
+mod attributes;
+mod completion;
+mod doorbell;
+mod pair;
+mod receive;
+mod request;
+mod ring;
+mod send;
+mod state;
+pub mod sync;
+
+pub use attributes::{Access, AddressVector, Attribute, PathMtu, QueuePairAttributes};
+pub use completion::{
+    Attachment, Completion, CompletionKind, CompletionQueue, CompletionStatus, Notify, Overrun,
+};
+pub use doorbell::Doorbells;
+pub use pair::{QueueCapacities, QueuePairQueues};
+pub use receive::ReceiveQueue;
+pub use request::{
+    MAX_MESSAGE, Payload, PostError, ReceiveRequest, Remote, SendFlags, SendOperation, SendRequest,
+    Sge, total_length,
+};
+pub use send::SendQueue;
+pub use state::{QueuePairKind, QueuePairState};
+
+pub(crate) use receive::ReceiveHead;
+pub(crate) use send::{SegmentList, SendData, SendHead};

@@ -1,0 +1,161 @@
+//! What an application and the engine share of a queue pair: its queues, its state, its bell.
+
+use super::request::{Payload, PostError, ReceiveRequest, SendRequest};
+use super::sync::{Arc, AtomicU8, Ordering};
+use super::{CompletionQueue, Doorbells, QueuePairKind, QueuePairState, ReceiveQueue, SendQueue};
+use crate::wire::Qpn;
+
+/// Sizes of a queue pair's queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueCapacities {
+    /// Send work requests.
+    pub send_requests: u32,
+    /// Receive work requests.
+    pub receive_requests: u32,
+    /// Segments in a send work request.
+    pub send_segments: u32,
+    /// Segments in a receive work request.
+    pub receive_segments: u32,
+    /// Inline bytes in a send work request.
+    pub inline_bytes: u32,
+}
+
+impl Default for QueueCapacities {
+    fn default() -> Self {
+        Self {
+            send_requests: 128,
+            receive_requests: 128,
+            send_segments: 4,
+            receive_segments: 4,
+            inline_bytes: 64,
+        }
+    }
+}
+
+/// The shared part of a queue pair. Posting takes no lock of the engine.
+pub struct QueuePairQueues {
+    number: Qpn,
+    kind: QueuePairKind,
+    slot: usize,
+    /// Written by the engine only; this is the queue pair's one state.
+    state: AtomicU8,
+    pub(crate) send: SendQueue,
+    pub(crate) receive: ReceiveQueue,
+    pub(crate) send_completions: Arc<CompletionQueue>,
+    pub(crate) receive_completions: Arc<CompletionQueue>,
+    doorbells: Arc<Doorbells>,
+}
+
+impl QueuePairQueues {
+    pub(crate) fn new(
+        number: Qpn,
+        kind: QueuePairKind,
+        slot: usize,
+        capacities: &QueueCapacities,
+        completions: (Arc<CompletionQueue>, Arc<CompletionQueue>),
+        doorbells: Arc<Doorbells>,
+    ) -> Self {
+        Self {
+            number,
+            kind,
+            slot,
+            state: AtomicU8::new(QueuePairState::Reset as u8),
+            send: SendQueue::new(
+                capacities.send_requests,
+                capacities.send_segments as usize,
+                capacities.inline_bytes as usize,
+            ),
+            receive: ReceiveQueue::new(
+                capacities.receive_requests,
+                capacities.receive_segments as usize,
+            ),
+            send_completions: completions.0,
+            receive_completions: completions.1,
+            doorbells,
+        }
+    }
+
+    /// The queue pair's number.
+    pub fn number(&self) -> Qpn {
+        self.number
+    }
+
+    /// The queue pair's transport.
+    pub fn kind(&self) -> QueuePairKind {
+        self.kind
+    }
+
+    /// The queue pair's state.
+    pub fn state(&self) -> QueuePairState {
+        QueuePairState::from_number(self.state.load(Ordering::Acquire))
+    }
+
+    /// The send queue.
+    pub fn send_queue(&self) -> &SendQueue {
+        &self.send
+    }
+
+    /// The receive queue.
+    pub fn receive_queue(&self) -> &ReceiveQueue {
+        &self.receive
+    }
+
+    /// Where the send queue's completions go.
+    pub fn send_completions(&self) -> &Arc<CompletionQueue> {
+        &self.send_completions
+    }
+
+    /// Where the receive queue's completions go.
+    pub fn receive_completions(&self) -> &Arc<CompletionQueue> {
+        &self.receive_completions
+    }
+
+    pub(crate) fn set_state(&self, state: QueuePairState) {
+        self.state.store(state as u8, Ordering::Release);
+    }
+
+    /// Queues send requests in order until one is refused, and rings the bell. Returns how many
+    /// were queued, and why the next one was not. The engine has to be given a turn afterwards.
+    pub fn post_send(&self, requests: &[SendRequest<'_>]) -> (usize, Result<(), PostError>) {
+        let state = self.state();
+        if state < QueuePairState::Rts {
+            return (0, Err(PostError::WrongState(state, "send requests")));
+        }
+        let outcome = self.send.post(requests);
+        if outcome.0 > 0 {
+            self.doorbells.ring(self.slot);
+        }
+        outcome
+    }
+
+    /// Queues receive requests in order until one is refused. Returns how many were queued, and
+    /// why the next one was not.
+    pub fn post_receive(&self, requests: &[ReceiveRequest<'_>]) -> (usize, Result<(), PostError>) {
+        let state = self.state();
+        if state == QueuePairState::Reset {
+            return (0, Err(PostError::WrongState(state, "receive requests")));
+        }
+        let outcome = self.receive.post(requests);
+        if outcome.0 > 0 {
+            // In the error state the engine has to flush what was posted, and only it knows whether
+            // that state began meanwhile.
+            self.doorbells.ring(self.slot);
+        }
+        outcome
+    }
+
+    /// Queues one send request; see [`Self::post_send`].
+    pub fn post_one_send(&self, request: &SendRequest<'_>) -> Result<(), PostError> {
+        self.post_send(std::slice::from_ref(request)).1
+    }
+
+    /// Queues one receive request; see [`Self::post_receive`].
+    pub fn post_one_receive(&self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
+        self.post_receive(std::slice::from_ref(request)).1
+    }
+}
+
+impl<'a> Payload<'a> {
+    /// No local data at all.
+    pub const EMPTY: Payload<'a> = Payload::Segments(&[]);
+}

@@ -1,0 +1,102 @@
+//! The receive queue: posted by any thread of the application, consumed by the engine.
+
+use super::request::{PostError, ReceiveRequest, total_length};
+use super::ring::{WordRing, get, halves, pair, put};
+use super::send::{SegmentList, write_segments};
+use super::sync::{Mutex, lock};
+
+const ID: usize = 0;
+const SHAPE: usize = 1;
+const HEAD_WORDS: usize = 2;
+const SEGMENT_WORDS: usize = 2;
+
+/// A receive queue of fixed capacity.
+pub struct ReceiveQueue {
+    ring: WordRing,
+    max_segments: usize,
+    posting: Mutex<()>,
+}
+
+/// A posted receive as the engine reads it; its segments stay in the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ReceiveHead {
+    pub(crate) id: u64,
+    /// Bytes of all segments; saturates at `u32::MAX`, which no message reaches.
+    pub(crate) length: u32,
+}
+
+impl ReceiveQueue {
+    pub(crate) fn new(capacity: u32, max_segments: usize) -> Self {
+        let stride = HEAD_WORDS + max_segments * SEGMENT_WORDS;
+        Self { ring: WordRing::new(capacity, stride), max_segments, posting: Mutex::new(()) }
+    }
+
+    /// Entries in all.
+    pub fn capacity(&self) -> u32 {
+        self.ring.capacity()
+    }
+
+    /// The most segments in a request.
+    pub fn max_segments(&self) -> usize {
+        self.max_segments
+    }
+
+    /// Entries posted and not yet consumed.
+    pub fn posted(&self) -> u32 {
+        self.ring.len()
+    }
+
+    /// Queues requests in order until one is refused. Returns how many were queued, and why the
+    /// next one was not.
+    pub(crate) fn post(&self, requests: &[ReceiveRequest<'_>]) -> (usize, Result<(), PostError>) {
+        let _guard = lock(&self.posting);
+        for (count, request) in requests.iter().enumerate() {
+            if let Err(error) = self.post_one(request) {
+                return (count, Err(error));
+            }
+        }
+        (requests.len(), Ok(()))
+    }
+
+    fn post_one(&self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
+        if request.segments.len() > self.max_segments {
+            let (given, limit) = (request.segments.len(), self.max_segments);
+            return Err(PostError::TooManySegments { given, limit });
+        }
+        if !self.ring.has_room() {
+            return Err(PostError::QueueFull { capacity: self.capacity() });
+        }
+        let head = self.ring.head();
+        let entry = self.ring.entry(head);
+        let length = u32::try_from(total_length(request.segments)).unwrap_or(u32::MAX);
+        put(entry, ID, request.id);
+        put(entry, SHAPE, pair(length, request.segments.len() as u32));
+        write_segments(entry, HEAD_WORDS, request.segments);
+        self.ring.publish(head.wrapping_add(1));
+        Ok(())
+    }
+
+    /// The oldest posted receive, which stays until it is released.
+    pub(crate) fn first(&self) -> Option<ReceiveHead> {
+        let tail = self.ring.tail();
+        (self.ring.head() != tail).then(|| {
+            let entry = self.ring.entry(tail);
+            ReceiveHead { id: get(entry, ID), length: halves(get(entry, SHAPE)).0 }
+        })
+    }
+
+    /// The segments of the oldest posted receive. Only while there is one.
+    pub(crate) fn first_segments(&self) -> SegmentList<'_> {
+        let entry = self.ring.entry(self.ring.tail());
+        SegmentList::new(&entry[HEAD_WORDS..], halves(get(entry, SHAPE)).1 as usize)
+    }
+
+    /// Frees the oldest posted receive.
+    pub(crate) fn release_first(&self) {
+        self.ring.release(self.ring.tail().wrapping_add(1));
+    }
+
+    pub(crate) fn clear(&self) {
+        self.ring.clear();
+    }
+}

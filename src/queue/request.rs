@@ -1,0 +1,162 @@
+//! Work requests: what an application posts.
+
+use crate::wire::{Immediate, Lkey, Rkey};
+
+/// A piece of registered local memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sge {
+    /// First byte's address, in the region's address space.
+    pub address: u64,
+    /// Bytes.
+    pub length: u32,
+    /// The region's local key.
+    pub key: Lkey,
+}
+
+/// A place in a peer's registered memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Remote {
+    /// First byte's address, in the peer region's address space.
+    pub address: u64,
+    /// The key that the peer gave for it.
+    pub key: Rkey,
+}
+
+/// What a send work request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendOperation {
+    /// Fills the peer's next receive buffer.
+    Send,
+    /// The same, and its completion carries four bytes.
+    SendWithImmediate(Immediate),
+    /// The same, and the peer's key is invalidated when the message has arrived.
+    SendWithInvalidate(Rkey),
+    /// Writes to the peer's memory; the peer's application is not told.
+    Write(Remote),
+    /// The same, and the peer's next receive completes with four bytes.
+    WriteWithImmediate(Remote, Immediate),
+    /// Reads from the peer's memory.
+    Read(Remote),
+    /// Replaces eight bytes of the peer if they equal `compare`; the old value comes back.
+    CompareSwap {
+        /// Where, aligned to 8 bytes.
+        remote: Remote,
+        /// The value that must be there.
+        compare: u64,
+        /// The value to put there.
+        swap: u64,
+    },
+    /// Adds to eight bytes of the peer, wrapping; the old value comes back.
+    FetchAdd {
+        /// Where, aligned to 8 bytes.
+        remote: Remote,
+        /// What to add.
+        add: u64,
+    },
+    /// Makes a local key invalid. No packet is sent.
+    LocalInvalidate(Rkey),
+}
+
+impl SendOperation {
+    /// Whether the peer's answer carries data, which goes to the request's segments.
+    pub const fn returns_data(&self) -> bool {
+        matches!(self, Self::Read(_) | Self::CompareSwap { .. } | Self::FetchAdd { .. })
+    }
+}
+
+/// Modifiers of a send work request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SendFlags {
+    /// A success gives a completion. Errors always do.
+    pub signaled: bool,
+    /// The peer's completion counts as solicited (it can wake a waiter that waits for such only).
+    pub solicited: bool,
+    /// Starts only when all earlier READs and atomics of the queue are finished.
+    pub fence: bool,
+}
+
+impl SendFlags {
+    /// Signaled, nothing else.
+    pub const SIGNALED: Self = Self { signaled: true, solicited: false, fence: false };
+    /// Unsignaled, nothing else.
+    pub const NONE: Self = Self { signaled: false, solicited: false, fence: false };
+}
+
+/// The local data of a send work request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Payload<'a> {
+    /// Registered memory, in order; read when the packets are made.
+    Segments(&'a [Sge]),
+    /// Bytes taken over at once; the buffer can be reused when the call returns.
+    Inline(&'a [u8]),
+}
+
+/// A send work request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SendRequest<'a> {
+    /// The application's number for it, given back in the completion.
+    pub id: u64,
+    /// What to do.
+    pub operation: SendOperation,
+    /// Modifiers.
+    pub flags: SendFlags,
+    /// Local data: the source of SEND and WRITE, the target of READ and atomics.
+    pub payload: Payload<'a>,
+}
+
+/// A receive work request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReceiveRequest<'a> {
+    /// The application's number for it, given back in the completion.
+    pub id: u64,
+    /// Where the message goes, in order.
+    pub segments: &'a [Sge],
+}
+
+/// Why a work request was not taken. Nothing of it was queued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PostError {
+    /// All entries are in use.
+    #[error("the queue is full ({capacity} entries): poll completions first, or create it larger")]
+    QueueFull {
+        /// Entries of the queue.
+        capacity: u32,
+    },
+    /// The queue pair's state does not allow it.
+    #[error("a queue pair in state {0} takes no {1}")]
+    WrongState(super::QueuePairState, &'static str),
+    /// More segments than the queue was created for.
+    #[error("{given} segments, but the queue was created for {limit}")]
+    TooManySegments {
+        /// In the request.
+        given: usize,
+        /// At creation.
+        limit: usize,
+    },
+    /// More inline bytes than the queue was created for.
+    #[error("{given} inline bytes, but the queue was created for {limit}")]
+    InlineTooLong {
+        /// In the request.
+        given: usize,
+        /// At creation.
+        limit: usize,
+    },
+    /// READ and atomics need a place for the answer.
+    #[error("inline data cannot be the target of a READ or an atomic operation")]
+    InlineTarget,
+    /// The segments' sum is over the transport's limit.
+    #[error("a message of {0} bytes is over the limit of 2147483648")]
+    MessageTooLong(u64),
+    /// The transport has no such operation.
+    #[error("{0} queue pairs have no such operation")]
+    NotSupported(super::QueuePairKind),
+}
+
+/// The largest message: 2^31 bytes (specification, section 9.7.7).
+pub const MAX_MESSAGE: u64 = 1 << 31;
+
+/// Bytes in all segments together.
+pub fn total_length(segments: &[Sge]) -> u64 {
+    segments.iter().map(|segment| u64::from(segment.length)).sum()
+}

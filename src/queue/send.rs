@@ -1,0 +1,300 @@
+//! The send queue: posted by any thread of the application, read by the engine.
+
+use super::request::{
+    MAX_MESSAGE, Payload, PostError, Remote, SendFlags, SendOperation, SendRequest, Sge,
+    total_length,
+};
+use super::ring::{WordRing, get, halves, pair, put};
+use super::sync::{AtomicU64, Mutex, lock};
+use crate::wire::{Immediate, Lkey, Rkey};
+
+// An entry: identifier, kind and counts, two keys, address, two operands, then segments or bytes.
+const ID: usize = 0;
+const SHAPE: usize = 1;
+const KEYS: usize = 2;
+const ADDRESS: usize = 3;
+const OPERAND: usize = 4;
+const COMPARE: usize = 5;
+const HEAD_WORDS: usize = 6;
+const SEGMENT_WORDS: usize = 2;
+
+const SIGNALED: u32 = 1 << 8;
+const SOLICITED: u32 = 1 << 9;
+const FENCE: u32 = 1 << 10;
+const INLINE: u32 = 1 << 11;
+const COUNT_SHIFT: u32 = 16;
+
+/// A send queue of fixed capacity.
+pub struct SendQueue {
+    ring: WordRing,
+    max_segments: usize,
+    max_inline: usize,
+    posting: Mutex<()>,
+}
+
+/// A posted request as the engine reads it; its segments stay in the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SendHead {
+    pub(crate) id: u64,
+    pub(crate) operation: SendOperation,
+    pub(crate) flags: SendFlags,
+    /// Bytes of local data.
+    pub(crate) length: u32,
+}
+
+impl SendQueue {
+    pub(crate) fn new(capacity: u32, max_segments: usize, max_inline: usize) -> Self {
+        let data = (max_segments * SEGMENT_WORDS).max(max_inline.div_ceil(8));
+        Self {
+            ring: WordRing::new(capacity, HEAD_WORDS + data),
+            max_segments,
+            max_inline,
+            posting: Mutex::new(()),
+        }
+    }
+
+    /// Entries in all.
+    pub fn capacity(&self) -> u32 {
+        self.ring.capacity()
+    }
+
+    /// The most segments in a request.
+    pub fn max_segments(&self) -> usize {
+        self.max_segments
+    }
+
+    /// The most inline bytes in a request.
+    pub fn max_inline(&self) -> usize {
+        self.max_inline
+    }
+
+    /// Queues requests in order until one is refused. Returns how many were queued, and why the
+    /// next one was not.
+    pub(crate) fn post(&self, requests: &[SendRequest<'_>]) -> (usize, Result<(), PostError>) {
+        let _guard = lock(&self.posting);
+        for (count, request) in requests.iter().enumerate() {
+            if let Err(error) = self.post_one(request) {
+                return (count, Err(error));
+            }
+        }
+        (requests.len(), Ok(()))
+    }
+
+    fn post_one(&self, request: &SendRequest<'_>) -> Result<(), PostError> {
+        let length = self.check(request)?;
+        if !self.ring.has_room() {
+            return Err(PostError::QueueFull { capacity: self.capacity() });
+        }
+        let head = self.ring.head();
+        let entry = self.ring.entry(head);
+        write_operation(entry, &request.operation);
+        let (count, inline) = write_payload(entry, request.payload);
+        put(entry, ID, request.id);
+        let shape = operation_code(&request.operation)
+            | flag(request.flags.signaled, SIGNALED)
+            | flag(request.flags.solicited, SOLICITED)
+            | flag(request.flags.fence, FENCE)
+            | flag(inline, INLINE)
+            | (count << COUNT_SHIFT);
+        put(entry, SHAPE, pair(length, shape));
+        self.ring.publish(head.wrapping_add(1));
+        Ok(())
+    }
+
+    fn check(&self, request: &SendRequest<'_>) -> Result<u32, PostError> {
+        let length = match request.payload {
+            Payload::Inline(_) if request.operation.returns_data() => {
+                return Err(PostError::InlineTarget);
+            }
+            Payload::Inline(bytes) if bytes.len() > self.max_inline => {
+                let (given, limit) = (bytes.len(), self.max_inline);
+                return Err(PostError::InlineTooLong { given, limit });
+            }
+            Payload::Inline(bytes) => bytes.len() as u64,
+            Payload::Segments(segments) if segments.len() > self.max_segments => {
+                let (given, limit) = (segments.len(), self.max_segments);
+                return Err(PostError::TooManySegments { given, limit });
+            }
+            Payload::Segments(segments) => total_length(segments),
+        };
+        u32::try_from(length)
+            .ok()
+            .filter(|_| length <= MAX_MESSAGE)
+            .ok_or(PostError::MessageTooLong(length))
+    }
+
+    /// Position after the last posted entry.
+    pub(crate) fn head(&self) -> u32 {
+        self.ring.head()
+    }
+
+    /// Position of the oldest entry not yet completed.
+    pub(crate) fn tail(&self) -> u32 {
+        self.ring.tail()
+    }
+
+    /// The entry at `position`, which lies between tail and head.
+    pub(crate) fn read(&self, position: u32) -> SendHead {
+        let entry = self.ring.entry(position);
+        let (length, shape) = halves(get(entry, SHAPE));
+        SendHead {
+            id: get(entry, ID),
+            operation: read_operation(entry, shape & 0xff),
+            flags: SendFlags {
+                signaled: shape & SIGNALED != 0,
+                solicited: shape & SOLICITED != 0,
+                fence: shape & FENCE != 0,
+            },
+            length,
+        }
+    }
+
+    /// The data of the entry at `position`.
+    pub(crate) fn data(&self, position: u32) -> SendData<'_> {
+        let entry = self.ring.entry(position);
+        let (length, shape) = halves(get(entry, SHAPE));
+        let words = &entry[HEAD_WORDS..];
+        if shape & INLINE != 0 {
+            SendData::Inline { words, length: length as usize }
+        } else {
+            SendData::Segments(SegmentList::new(words, (shape >> COUNT_SHIFT) as usize))
+        }
+    }
+
+    /// Frees all entries before `position`.
+    pub(crate) fn release(&self, position: u32) {
+        self.ring.release(position);
+    }
+
+    pub(crate) fn clear(&self) {
+        self.ring.clear();
+    }
+}
+
+/// Local data of a posted request.
+pub(crate) enum SendData<'a> {
+    Inline { words: &'a [AtomicU64], length: usize },
+    Segments(SegmentList<'a>),
+}
+
+impl SendData<'_> {
+    /// Copies inline bytes from `offset` on into `target`.
+    pub(crate) fn copy_inline(words: &[AtomicU64], offset: usize, target: &mut [u8]) {
+        for (index, byte) in target.iter_mut().enumerate() {
+            let position = offset + index;
+            *byte = get(words, position / 8).to_le_bytes()[position % 8];
+        }
+    }
+}
+
+/// The segments of a posted request, still in the queue.
+#[derive(Clone, Copy)]
+pub(crate) struct SegmentList<'a> {
+    words: &'a [AtomicU64],
+    count: usize,
+}
+
+impl<'a> SegmentList<'a> {
+    pub(crate) fn new(words: &'a [AtomicU64], count: usize) -> Self {
+        Self { words, count }
+    }
+
+    pub(crate) fn iter(self) -> impl Iterator<Item = Sge> + use<'a> {
+        (0..self.count).map(move |index| {
+            let word = index * SEGMENT_WORDS;
+            let (length, key) = halves(get(self.words, word + 1));
+            Sge { address: get(self.words, word), length, key: Lkey::new(key) }
+        })
+    }
+}
+
+/// Writes segments into an entry's words from `start` on.
+pub(crate) fn write_segments(entry: &[AtomicU64], start: usize, segments: &[Sge]) {
+    for (index, segment) in segments.iter().enumerate() {
+        let word = start + index * SEGMENT_WORDS;
+        put(entry, word, segment.address);
+        put(entry, word + 1, pair(segment.length, segment.key.value()));
+    }
+}
+
+fn write_payload(entry: &[AtomicU64], payload: Payload<'_>) -> (u32, bool) {
+    match payload {
+        Payload::Segments(segments) => {
+            write_segments(entry, HEAD_WORDS, segments);
+            (segments.len() as u32, false)
+        }
+        Payload::Inline(bytes) => {
+            for (index, chunk) in bytes.chunks(8).enumerate() {
+                let mut word = [0; 8];
+                word[..chunk.len()].copy_from_slice(chunk);
+                put(entry, HEAD_WORDS + index, u64::from_le_bytes(word));
+            }
+            (0, true)
+        }
+    }
+}
+
+const fn flag(set: bool, bit: u32) -> u32 {
+    if set { bit } else { 0 }
+}
+
+const fn operation_code(operation: &SendOperation) -> u32 {
+    match operation {
+        SendOperation::Send => 0,
+        SendOperation::SendWithImmediate(_) => 1,
+        SendOperation::SendWithInvalidate(_) => 2,
+        SendOperation::Write(_) => 3,
+        SendOperation::WriteWithImmediate(..) => 4,
+        SendOperation::Read(_) => 5,
+        SendOperation::CompareSwap { .. } => 6,
+        SendOperation::FetchAdd { .. } => 7,
+        SendOperation::LocalInvalidate(_) => 8,
+    }
+}
+
+fn write_operation(entry: &[AtomicU64], operation: &SendOperation) {
+    let (remote, extra) = match *operation {
+        SendOperation::Send => (None, 0),
+        SendOperation::SendWithImmediate(immediate) => (None, u32::from_le_bytes(immediate.0)),
+        SendOperation::SendWithInvalidate(key) | SendOperation::LocalInvalidate(key) => {
+            (None, key.value())
+        }
+        SendOperation::Write(remote) | SendOperation::Read(remote) => (Some(remote), 0),
+        SendOperation::WriteWithImmediate(remote, immediate) => {
+            (Some(remote), u32::from_le_bytes(immediate.0))
+        }
+        SendOperation::CompareSwap { remote, compare, swap } => {
+            put(entry, OPERAND, swap);
+            put(entry, COMPARE, compare);
+            (Some(remote), 0)
+        }
+        SendOperation::FetchAdd { remote, add } => {
+            put(entry, OPERAND, add);
+            (Some(remote), 0)
+        }
+    };
+    let key = remote.map_or(0, |remote| remote.key.value());
+    put(entry, KEYS, pair(extra, key));
+    put(entry, ADDRESS, remote.map_or(0, |remote| remote.address));
+}
+
+fn read_operation(entry: &[AtomicU64], code: u32) -> SendOperation {
+    let (extra, key) = halves(get(entry, KEYS));
+    let remote = Remote { address: get(entry, ADDRESS), key: Rkey::new(key) };
+    let immediate = Immediate(extra.to_le_bytes());
+    match code {
+        0 => SendOperation::Send,
+        1 => SendOperation::SendWithImmediate(immediate),
+        2 => SendOperation::SendWithInvalidate(Rkey::new(extra)),
+        3 => SendOperation::Write(remote),
+        4 => SendOperation::WriteWithImmediate(remote, immediate),
+        5 => SendOperation::Read(remote),
+        6 => SendOperation::CompareSwap {
+            remote,
+            compare: get(entry, COMPARE),
+            swap: get(entry, OPERAND),
+        },
+        7 => SendOperation::FetchAdd { remote, add: get(entry, OPERAND) },
+        _ => SendOperation::LocalInvalidate(Rkey::new(extra)),
+    }
+}

@@ -1,0 +1,73 @@
+//! Queue pair states and kinds.
+
+use std::fmt;
+
+/// State of a queue pair (specification, section 10.3.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum QueuePairState {
+    /// Created; nothing can be posted, packets are dropped.
+    Reset = 0,
+    /// Receives can be posted; packets are dropped.
+    Init = 1,
+    /// Ready to receive: requests of the peer are served.
+    Rtr = 2,
+    /// Ready to send: both queues work.
+    Rts = 3,
+    /// Send queue draining or drained: started messages finish, no new one starts.
+    Sqd = 4,
+    /// Send queue in error (UC and UD): sends are flushed, receives go on.
+    Sqe = 5,
+    /// Error: both queues are flushed.
+    Error = 6,
+}
+
+impl QueuePairState {
+    /// All states in the order of their numbers.
+    pub const ALL: [Self; 7] =
+        [Self::Reset, Self::Init, Self::Rtr, Self::Rts, Self::Sqd, Self::Sqe, Self::Error];
+
+    pub(crate) fn from_number(number: u8) -> Self {
+        Self::ALL[usize::from(number).min(Self::ALL.len() - 1)]
+    }
+
+    /// Whether packets of the peer are served.
+    pub const fn receives(self) -> bool {
+        matches!(self, Self::Rtr | Self::Rts | Self::Sqd | Self::Sqe)
+    }
+}
+
+impl fmt::Display for QueuePairState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Reset => "RESET",
+            Self::Init => "INIT",
+            Self::Rtr => "RTR",
+            Self::Rts => "RTS",
+            Self::Sqd => "SQD",
+            Self::Sqe => "SQE",
+            Self::Error => "ERR",
+        })
+    }
+}
+
+/// Transport of a queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum QueuePairKind {
+    /// Reliable connection.
+    Rc,
+    /// Unreliable connection.
+    Uc,
+    /// Unreliable datagram.
+    Ud,
+}
+
+impl fmt::Display for QueuePairKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Rc => "RC",
+            Self::Uc => "UC",
+            Self::Ud => "UD",
+        })
+    }
+}
