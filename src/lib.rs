@@ -1,6 +1,7 @@
 //! uroce: RoCEv2 in userspace.
 
 pub mod engine;
+pub mod link;
 pub mod rng;
 pub mod time;
 pub mod wire;
