@@ -1,0 +1,232 @@
+//! The invariant CRC: what every router on the way leaves alone.
+//!
+//! ```text
+//!   8 bytes ff │ IP header │ UDP header │ BTH … payload, pad │ ICRC
+//!              └─ TOS, TTL, checksums, flow label, BTH byte 4 count as ff ─┘
+//! ```
+//!
+//! CRC-32 of Ethernet, stored little-endian. It covers the IPv4 identification, which a socket
+//! neither chooses nor shows; [`judge`] therefore can recover it.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::crc::{Crc, x_to_minus_8};
+use super::{Bth, Flow, ICRC_LENGTH, Identification, ROCE_PORT, ReceivedBurst};
+
+/// Flags and fragment offset of a packet that must not be fragmented.
+pub const DONT_FRAGMENT: u16 = 0x4000;
+
+const IPV4_LENGTH: usize = 20;
+const IPV6_LENGTH: usize = 40;
+const UDP_LENGTH: usize = 8;
+const UDP_PROTOCOL: u8 = 17;
+/// The byte of the BTH that is masked: FECN, BECN and six reserved bits.
+const CONGESTION_BYTE: usize = 4;
+/// The longest UDP payload that an IPv4 packet can carry; IPv6 takes 20 bytes more.
+const MAX_UDP_PAYLOAD: usize = 65_535 - IPV4_LENGTH - UDP_LENGTH;
+
+/// What the ICRC of a received packet says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is right.
+    Right,
+    /// It is right if the sender's IPv4 identification was this, which the link could not see.
+    /// One damaged packet in 2^15 passes too, besides those that the UDP checksum stops.
+    Recovered(u16),
+    /// The packet is damaged.
+    Wrong,
+}
+
+/// The ICRC, in wire order, of a datagram without IP options. `bytes` is the UDP payload without
+/// the ICRC: BTH to pad. `identification` and `flags` (with fragment offset) count for IPv4 only.
+pub fn of_datagram(flow: &Flow, identification: u16, flags: u16, bytes: &[u8]) -> [u8; 4] {
+    datagram_crc(flow, identification, flags, bytes).to_le_bytes()
+}
+
+/// Checks the ICRC of segment `index` of `burst`; `segment` is its bytes, BTH to ICRC.
+///
+/// Where the identification is not seen, the segment's index and 0 count as right, because
+/// senders of ours on a socket have the one or the other; any other one is recovered, with DF set
+/// or clear, unless `strict`.
+pub fn judge(burst: &ReceivedBurst<'_>, index: usize, segment: &[u8], strict: bool) -> Verdict {
+    let Some((bytes, icrc)) = segment.split_last_chunk::<ICRC_LENGTH>() else {
+        return Verdict::Wrong;
+    };
+    if segment.len() > MAX_UDP_PAYLOAD {
+        return Verdict::Wrong;
+    }
+    let received = u32::from_le_bytes(*icrc);
+    let (first, flags, seen) = match burst.identification {
+        Identification::Seen { first, flags } => (first, flags, true),
+        Identification::Unseen => (0, DONT_FRAGMENT, burst.flow.destination.is_ipv6()),
+    };
+    let expected = first.wrapping_add(index as u16);
+    let difference = datagram_crc(&burst.flow, expected, flags, bytes) ^ received;
+    if difference == 0 {
+        return Verdict::Right;
+    }
+    if seen {
+        return Verdict::Wrong;
+    }
+    match recover(expected, difference, bytes.len()) {
+        Some((0, DONT_FRAGMENT)) => Verdict::Right,
+        Some((identification, _)) if !strict => Verdict::Recovered(identification),
+        _ => Verdict::Wrong,
+    }
+}
+
+/// The identification and flags that would explain by how much an ICRC, made with the expected
+/// identification and DF, differs from the received one.
+///
+/// A CRC is linear: changing the four bytes of identification and flags by `d` changes it by
+/// `d * x^(8n + 32)`, where n bytes follow. So there is exactly one `d` for each difference, and
+/// a damaged packet's is all 32 bits: it passes only if its low 16 look like DF clear or set.
+fn recover(expected: u16, difference: u32, length: usize) -> Option<(u16, u16)> {
+    let following = IPV4_LENGTH - 8 + UDP_LENGTH + length;
+    let [high, low, flags, offset] =
+        super::crc::multiply(difference, x_to_minus_8(following + 4)).to_le_bytes();
+    let flags = DONT_FRAGMENT ^ u16::from_be_bytes([flags, offset]);
+    let possible = flags == DONT_FRAGMENT || flags == 0;
+    possible.then_some((expected ^ u16::from_be_bytes([high, low]), flags))
+}
+
+fn datagram_crc(flow: &Flow, identification: u16, flags: u16, bytes: &[u8]) -> u32 {
+    // Header and masked BTH lie together on the stack: one short pass, then one long one.
+    let mut prefix = [0xff; IPV6_LENGTH + UDP_LENGTH + Bth::LENGTH];
+    let udp_length = bytes.len() + ICRC_LENGTH + UDP_LENGTH;
+    let ip_length = match (flow.source, flow.destination) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            let total = (udp_length + IPV4_LENGTH) as u16;
+            let header = masked_ipv4(source, destination, total, identification, flags);
+            prefix[..IPV4_LENGTH].copy_from_slice(&header);
+            IPV4_LENGTH
+        }
+        (source, destination) => {
+            let header = masked_ipv6(as_ipv6(source), as_ipv6(destination), udp_length as u16);
+            prefix[..IPV6_LENGTH].copy_from_slice(&header);
+            IPV6_LENGTH
+        }
+    };
+    let udp = &mut prefix[ip_length..ip_length + UDP_LENGTH];
+    udp[0..2].copy_from_slice(&flow.source_port.to_be_bytes());
+    udp[2..4].copy_from_slice(&ROCE_PORT.to_be_bytes());
+    udp[4..6].copy_from_slice(&(udp_length as u16).to_be_bytes());
+    let bth_start = ip_length + UDP_LENGTH;
+    let (bth, rest) = bytes.split_at(bytes.len().min(Bth::LENGTH));
+    prefix[bth_start..bth_start + bth.len()].copy_from_slice(bth);
+    prefix[bth_start + CONGESTION_BYTE] = 0xff;
+    let mut crc = Crc::after_masked_link_header();
+    crc.update(&prefix[..bth_start + bth.len()]);
+    crc.update(rest);
+    crc.value()
+}
+
+fn masked_ipv4(
+    source: Ipv4Addr,
+    destination: Ipv4Addr,
+    total_length: u16,
+    identification: u16,
+    flags: u16,
+) -> [u8; IPV4_LENGTH] {
+    let mut header = [0xff; IPV4_LENGTH];
+    header[0] = 0x45;
+    header[2..4].copy_from_slice(&total_length.to_be_bytes());
+    header[4..6].copy_from_slice(&identification.to_be_bytes());
+    header[6..8].copy_from_slice(&flags.to_be_bytes());
+    header[9] = UDP_PROTOCOL;
+    header[12..16].copy_from_slice(&source.octets());
+    header[16..20].copy_from_slice(&destination.octets());
+    header
+}
+
+fn masked_ipv6(source: Ipv6Addr, destination: Ipv6Addr, payload_length: u16) -> [u8; IPV6_LENGTH] {
+    let mut header = [0xff; IPV6_LENGTH];
+    header[0] = 0x6f;
+    header[4..6].copy_from_slice(&payload_length.to_be_bytes());
+    header[6] = UDP_PROTOCOL;
+    header[8..24].copy_from_slice(&source.octets());
+    header[24..40].copy_from_slice(&destination.octets());
+    header
+}
+
+fn as_ipv6(address: IpAddr) -> Ipv6Addr {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped(),
+        IpAddr::V6(address) => address,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A UC SEND_ONLY over IPv4: BTH, 18 bytes of payload, 2 of pad, ICRC.
+    const SEND_ONLY: [u8; 36] = [
+        0x24, 0x60, 0xff, 0xff, 0x00, 0x00, 0x00, 0xd3, 0x00, 0xcf, 0x17, 0x10, 0x46, 0x30, 0x81,
+        0x8b, 0xe2, 0x89, 0x35, 0xd9, 0x0e, 0x9a, 0x95, 0x50, 0x54, 0x01, 0xbe, 0x88, 0x5e, 0x50,
+        0x00, 0x00, 0x78, 0xf3, 0x53, 0xf3,
+    ];
+
+    fn flow() -> Flow {
+        let address = IpAddr::V4(Ipv4Addr::new(192, 168, 0, 7));
+        Flow { source: address, destination: address, source_port: 0xc000 }
+    }
+
+    fn burst(identification: Identification, bytes: &[u8]) -> ReceivedBurst<'_> {
+        let segment = bytes.len().max(1);
+        ReceivedBurst { flow: flow(), traffic_class: 0, identification, segment, bytes }
+    }
+
+    #[test]
+    fn a_published_packet_has_the_published_icrc() {
+        assert_eq!(of_datagram(&flow(), 1144, DONT_FRAGMENT, &SEND_ONLY[..32]), SEND_ONLY[32..]);
+    }
+
+    #[test]
+    fn a_seen_identification_must_be_the_one_that_was_signed() {
+        let seen = |first| Identification::Seen { first, flags: DONT_FRAGMENT };
+        let at = |first, index| judge(&burst(seen(first), &SEND_ONLY), index, &SEND_ONLY, false);
+        assert_eq!(at(1144, 0), Verdict::Right);
+        assert_eq!(at(1140, 4), Verdict::Right);
+        assert_eq!(at(1143, 0), Verdict::Wrong);
+    }
+
+    #[test]
+    fn an_unseen_identification_is_recovered_unless_strict() {
+        let unseen = burst(Identification::Unseen, &SEND_ONLY);
+        for index in [0, 1, 63] {
+            assert_eq!(judge(&unseen, index, &SEND_ONLY, false), Verdict::Recovered(1144));
+            assert_eq!(judge(&unseen, index, &SEND_ONLY, true), Verdict::Wrong);
+        }
+    }
+
+    #[test]
+    fn every_identification_is_recovered_with_and_without_dont_fragment() {
+        for (length, flags) in [(16, 0), (16, DONT_FRAGMENT), (32, 0), (32, DONT_FRAGMENT)] {
+            for identification in (0..=u16::MAX).step_by(7) {
+                let mut packet = SEND_ONLY[..length + 4].to_vec();
+                let icrc = of_datagram(&flow(), identification, flags, &packet[..length]);
+                packet[length..].copy_from_slice(&icrc);
+                let verdict = judge(&burst(Identification::Unseen, &packet), 2, &packet, false);
+                let exact = flags == DONT_FRAGMENT && [0, 2].contains(&identification);
+                let expected =
+                    if exact { Verdict::Right } else { Verdict::Recovered(identification) };
+                assert_eq!(verdict, expected, "identification {identification}, flags {flags:#x}");
+            }
+        }
+    }
+
+    #[test]
+    fn recovery_works_for_the_longest_packet_and_no_bytes_panic() {
+        let mut longest = vec![0x5a; MAX_UDP_PAYLOAD];
+        let end = longest.len() - ICRC_LENGTH;
+        let icrc = of_datagram(&flow(), 0xbeef, DONT_FRAGMENT, &longest[..end]);
+        longest[end..].copy_from_slice(&icrc);
+        let unseen = burst(Identification::Unseen, &longest);
+        assert_eq!(judge(&unseen, 0, &longest, false), Verdict::Recovered(0xbeef));
+        for length in 0..20 {
+            judge(&unseen, 0, &longest[..length], false);
+        }
+        assert_eq!(judge(&unseen, 0, &vec![0; 70_000], false), Verdict::Wrong);
+    }
+}
