@@ -18,6 +18,7 @@
 
 mod event;
 pub mod memory;
+mod udp;
 
 use std::net::IpAddr;
 use std::os::fd::RawFd;
@@ -28,6 +29,7 @@ use crate::wire::{ReceivedBurst, SentBurst};
 
 pub use event::Event;
 pub use memory::{MemoryLink, MemoryOptions};
+pub use udp::{PortHolder, ReceiveQueue, UdpError, UdpLink, UdpOptions};
 
 /// Packets, bytes and bursts in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,12 +64,12 @@ pub struct LinkStatistics {
     pub oversized: u64,
     /// Packets to an address that nobody has (in-memory links only; elsewhere nobody can know).
     pub unreachable: u64,
-    /// Arrivals lost because the receive queue was full: bursts in memory; for a socket what the
-    /// kernel counts, where a merged burst is one.
+    /// Arrivals lost because the receive queue was full: packets in memory; for a socket what the
+    /// kernel counts, where a merged burst is one, and which it tells with the next arrival.
     pub overflowed: u64,
     /// Arrivals larger than a receive buffer, discarded.
     pub truncated: u64,
-    /// Arrivals without a single byte, discarded.
+    /// Arrivals without a single byte or a sender, discarded.
     pub empty: u64,
     /// Bursts that went out packet by packet because the kernel refused to segment them.
     pub split: u64,
