@@ -1,6 +1,7 @@
 //! uroce: RoCEv2 in userspace.
 
 pub mod engine;
+pub mod fault;
 pub mod link;
 pub mod rng;
 pub mod time;
