@@ -2,6 +2,7 @@
 
 pub mod engine;
 pub mod fault;
+pub mod host;
 pub mod link;
 pub mod rng;
 pub mod time;
