@@ -17,6 +17,8 @@
 //! made; receiving and transmitting allocate nothing. What it drops, it counts.
 
 mod event;
+mod hold;
+mod impair;
 pub mod memory;
 mod udp;
 
@@ -28,6 +30,7 @@ use crate::time::Instant;
 use crate::wire::{ReceivedBurst, SentBurst};
 
 pub use event::Event;
+pub use impair::Impaired;
 pub use memory::{MemoryLink, MemoryOptions};
 pub use udp::{PortHolder, ReceiveQueue, UdpError, UdpLink, UdpOptions};
 
