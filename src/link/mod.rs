@@ -20,6 +20,7 @@ mod event;
 mod hold;
 mod impair;
 pub mod memory;
+mod record;
 mod udp;
 
 use std::net::IpAddr;
@@ -32,6 +33,7 @@ use crate::wire::{ReceivedBurst, SentBurst};
 pub use event::Event;
 pub use impair::Impaired;
 pub use memory::{MemoryLink, MemoryOptions};
+pub use record::Recorded;
 pub use udp::{PortHolder, ReceiveQueue, UdpError, UdpLink, UdpOptions};
 
 /// Packets, bytes and bursts in one direction.
