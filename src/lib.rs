@@ -3,6 +3,9 @@
 #![warn(unreachable_pub)]
 
 pub mod engine;
+pub mod fault;
+pub mod host;
+pub mod link;
 pub mod memory;
 pub mod pcap;
 pub mod queue;

@@ -5,8 +5,8 @@ use super::port::Port;
 use crate::time::Instant;
 use crate::transport::{ACK_HOLD, BurstRules, Context, Counter, QueuePair};
 use crate::wire::{
-    Bth, Headers, Message, PKey, Packet, ParseError, ReceivedBurst, SentBurst, Service, Transport,
-    icrc,
+    Bth, Headers, IdentificationRule, Message, PKey, Packet, ParseError, ReceivedBurst, SentBurst,
+    Service, Transport, icrc,
 };
 
 /// What a turn did, and when the next one is due.
@@ -205,7 +205,7 @@ impl Engine {
     pub(crate) fn poll_transmit(&mut self, now: Instant, slot: &mut [u8]) -> Option<SentBurst> {
         let rules = BurstRules {
             max_segments: self.max_segments,
-            identification_step: self.identification_step,
+            identification: self.identification_rule,
         };
         while let Some(pair) = self.ready.pop() {
             let identification = self.identification;
@@ -213,7 +213,7 @@ impl Engine {
                 pair.poll_transmit(ctx, slot, rules, identification)
             });
             if let Some(burst) = burst.flatten() {
-                if self.identification_rises {
+                if self.identification_rule == IdentificationRule::BasePlusIndex {
                     self.identification = identification.wrapping_add(burst.packets() as u16);
                 }
                 self.ready.push(pair);

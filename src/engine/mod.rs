@@ -29,9 +29,10 @@ use crate::transport::{PathTable, QueuePair, ReadyList};
 use crate::wire::{Lkey, Qpn, Rkey};
 
 pub use crate::transport::{AsyncEvent, AttributeList, Counter, Counters, Effects, ModifyError};
+pub use crate::wire::IdentificationRule;
 pub use data::TurnReport;
 pub use limits::{EngineOptions, Limits};
-pub use port::{IdentificationRule, Port, PortCapabilities, SourcePorts};
+pub use port::{Port, PortCapabilities, SourcePorts};
 
 use deadlines::Deadlines;
 
@@ -148,9 +149,7 @@ pub struct Engine {
     source_ports: Vec<u16>,
     /// Identification of the next burst's first packet.
     identification: u16,
-    /// Whether it rises from burst to burst.
-    identification_rises: bool,
-    identification_step: u16,
+    identification_rule: IdentificationRule,
     turn: u64,
     doorbells: Arc<Doorbells>,
     domains: HashSet<DomainId>,
@@ -177,10 +176,7 @@ impl Engine {
         let mut rng = Rng::new(options.seed);
         let next_index = rng.next_u32() as u16;
         let keys = KeyTable::new(options.limits.regions, rng.fork());
-        let (identification_rises, identification_step) = match port.identification {
-            IdentificationRule::BasePlusIndex => (true, 1),
-            IdentificationRule::ZeroPlusIndex => (false, 1),
-        };
+        let rises = port.identification == IdentificationRule::BasePlusIndex;
         let source_ports = match &port.source_ports {
             SourcePorts::Any => Vec::new(),
             SourcePorts::Only(ports) => ports.clone(),
@@ -189,9 +185,8 @@ impl Engine {
             mtu: port.mtu,
             max_segments: port.max_segments.max(1),
             source_ports,
-            identification: if identification_rises { rng.next_u32() as u16 } else { 0 },
-            identification_rises,
-            identification_step,
+            identification: if rises { rng.next_u32() as u16 } else { 0 },
+            identification_rule: port.identification,
             turn: 0,
             doorbells: Arc::new(Doorbells::new(options.limits.queue_pairs as usize)),
             domains: HashSet::new(),

@@ -1,16 +1,7 @@
 //! The border between the engine and whatever carries its bursts: a link, or the simulator's
 //! network.
 
-use crate::wire::{ReceivedBurst, SentBurst};
-
-/// How the IPv4 identification of segment `k` of a burst comes out on the wire.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum IdentificationRule {
-    /// The base that the engine wrote into [`SentBurst::first_identification`], plus `k`.
-    BasePlusIndex,
-    /// The base is always 0 (a socket with path MTU discovery PROBE), plus `k`.
-    ZeroPlusIndex,
-}
+use crate::wire::{IdentificationRule, ReceivedBurst, SentBurst};
 
 /// The UDP source ports that a port can send from.
 #[derive(Clone, Debug, PartialEq, Eq)]

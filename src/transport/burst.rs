@@ -1,13 +1,12 @@
 //! Fills a slot with the packets of one burst: equal sizes, the last may be shorter.
 
-use crate::wire::{Flow, Headers, ICRC_LENGTH, SentBurst, icrc, pad};
+use crate::wire::{Flow, Headers, ICRC_LENGTH, IdentificationRule, SentBurst, icrc, pad};
 
 /// What the slot's port allows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BurstRules {
     pub(crate) max_segments: usize,
-    /// What is added to the identification from one segment to the next: 1 or 0.
-    pub(crate) identification_step: u16,
+    pub(crate) identification: IdentificationRule,
 }
 
 /// A slot that is being filled.
@@ -72,8 +71,8 @@ impl<'a> BurstWriter<'a> {
         let start = headers.emit(body, payload);
         gather(&mut body[start..start + payload])?;
         body[start + payload..].fill(0);
-        let step = (self.packets as u16).wrapping_mul(self.rules.identification_step);
-        let identification = self.first_identification.wrapping_add(step);
+        let rule = self.rules.identification;
+        let identification = rule.of_segment(self.first_identification, self.packets);
         crc.copy_from_slice(&icrc::of_datagram(
             &self.flow,
             identification,

@@ -30,7 +30,7 @@ mod udp;
 pub use aeth::{Aeth, Credits, NakCode, RnrTimer, Syndrome};
 pub use atomic::AtomicEth;
 pub use bth::Bth;
-pub use burst::{Flow, Identification, ROCE_PORT, ReceivedBurst, SentBurst};
+pub use burst::{Flow, Identification, IdentificationRule, ROCE_PORT, ReceivedBurst, SentBurst};
 pub use datagram::{Deth, Rdeth, Xrceth};
 pub use ethernet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_ROCE_V1, Ethernet, VlanTag};
 pub use feth::Feth;
