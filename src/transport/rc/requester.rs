@@ -478,7 +478,7 @@ fn read_payload(
             Ok(())
         }
         SendData::Segments(segments) => {
-            gather(ctx.keys, base.domain, segments, offset.into(), target)
+            gather(ctx.keys, base.domain, segments.iter(), offset.into(), target)
         }
     }
 }

@@ -326,7 +326,7 @@ impl Responder {
             return Err(Fault::ReceiveTooSmall.into());
         }
         let segments = base.queues.receive.first_segments();
-        scatter(ctx.keys, base.domain, segments, received.into(), payload)
+        scatter(ctx.keys, base.domain, segments.iter(), received.into(), payload)
             .map_err(|_| Fault::ReceiveProtection)?;
         self.inbound = Inbound::Send { received: total as u32 };
         Ok(receive)

@@ -111,7 +111,8 @@ impl Requester {
         }
         if !payload.is_empty() {
             let segments = segments_of(base, entry.position);
-            let written = scatter(ctx.keys, base.domain, segments, piece.offset.into(), payload);
+            let written =
+                scatter(ctx.keys, base.domain, segments.iter(), piece.offset.into(), payload);
             if written.is_err() {
                 self.fail(index, CompletionStatus::LocalProtectionError);
                 return;
@@ -127,7 +128,7 @@ impl Requester {
         let Some(index) = self.responding_entry(base, ctx, psn, Class::Atomic) else { return };
         let segments = segments_of(base, self.outstanding[index].position);
         let value = original.to_ne_bytes();
-        if scatter(ctx.keys, base.domain, segments, 0, &value).is_err() {
+        if scatter(ctx.keys, base.domain, segments.iter(), 0, &value).is_err() {
             self.fail(index, CompletionStatus::LocalProtectionError);
             return;
         }
