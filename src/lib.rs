@@ -1,6 +1,9 @@
 //! uroce: RoCEv2 in userspace.
 
 pub mod engine;
+pub mod fault;
+pub mod host;
+pub mod link;
 pub mod memory;
 pub mod queue;
 pub mod rng;

@@ -1,0 +1,14 @@
+//! What the host offers: interfaces, addresses, GIDs, and what this process may do.
+//!
+//! Everything is read anew at each call, in the network namespace of the calling thread; nothing
+//! is sent and no privilege is needed.
+
+mod gid;
+mod interface;
+mod mtu;
+mod privileges;
+mod route;
+
+pub use gid::{Gid, GidParseError};
+pub use interface::{Interface, interface_named, interface_of, interfaces};
+pub use privileges::{Capability, Privileges};

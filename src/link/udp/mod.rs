@@ -1,0 +1,249 @@
+//! RoCEv2 over UDP sockets: no privilege, any kernel, and the fastest link of all where the
+//! kernel cuts and merges bursts.
+//!
+//! ```text
+//!    engine's bursts ─► slots ─► socket by source port ─► sendmmsg, UDP_SEGMENT ──► network
+//!    engine          ◄─ buffers ◄─ socket on port 4791 ◄─ recvmmsg, UDP_GRO ◄────── network
+//! ```
+//!
+//! The sender must know the IPv4 header that the kernel will write, because the ICRC covers it.
+//! An unconnected socket with path MTU discovery PROBE sets DF and identification 0; datagrams
+//! that the kernel cut from one burst count up from 0. A receiver cannot see either.
+
+mod control;
+mod holder;
+mod open;
+mod receive;
+mod send;
+mod sender;
+mod sys;
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+
+use socket2::Socket;
+
+use self::receive::{BATCH, Datagram, ReceiveBatch};
+use self::send::{Cut, MAX_BURST_BYTES, MAX_SEGMENTS};
+use self::sender::Sender;
+use super::{Link, LinkStatistics, is_sendable};
+use crate::engine::{IdentificationRule, Port, PortCapabilities, SourcePorts};
+use crate::wire::{Flow, Identification, ReceivedBurst, SentBurst};
+
+pub use self::holder::PortHolder;
+pub use self::open::{UdpError, UdpOptions};
+pub use self::sys::ReceiveQueue;
+
+/// The largest IP packet, whatever the interface says.
+const MAX_MTU: usize = 65_535;
+
+/// A link over UDP sockets of one address.
+pub struct UdpLink {
+    options: UdpOptions,
+    capabilities: PortCapabilities,
+    receiver: Option<Receiver>,
+    sender: Sender,
+    descriptors: Vec<RawFd>,
+    statistics: LinkStatistics,
+}
+
+struct Receiver {
+    socket: Socket,
+    batch: ReceiveBatch,
+    coalescing: bool,
+    /// The socket's own count of drops when it was last told.
+    dropped: u32,
+}
+
+impl UdpLink {
+    /// Opens the sockets. All are non-blocking and close-on-exec.
+    ///
+    /// # Errors
+    /// [`UdpError`], which says what to do.
+    pub fn open(options: UdpOptions) -> Result<Self, UdpError> {
+        let receiver = options.receive.then(|| Receiver::open(&options)).transpose()?;
+        let sender = Sender::open(&options)?;
+        let capabilities = PortCapabilities {
+            mtu: options.mtu.min(MAX_MTU),
+            max_segments: MAX_SEGMENTS,
+            max_burst_bytes: MAX_BURST_BYTES,
+            identification: match sender.cut {
+                Cut::ByKernel => IdentificationRule::ZeroPlusIndex,
+                Cut::ByUs => IdentificationRule::Zero,
+            },
+            source_ports: SourcePorts::Only(sender.ports.clone()),
+        };
+        let descriptors = receiver.iter().map(|receiver| receiver.socket.as_raw_fd()).collect();
+        let statistics = LinkStatistics::default();
+        Ok(Self { options, capabilities, receiver, sender, descriptors, statistics })
+    }
+
+    /// Whether the kernel cuts bursts into datagrams.
+    pub fn segments(&self) -> bool {
+        self.sender.cut == Cut::ByKernel
+    }
+
+    /// Whether the kernel merges arrivals into bursts.
+    pub fn coalesces(&self) -> bool {
+        self.receiver.as_ref().is_some_and(|receiver| receiver.coalescing)
+    }
+
+    /// The socket on the shared port, for attaching a program that spreads arrivals; nothing if
+    /// the link only sends.
+    pub fn receive_socket(&self) -> Option<BorrowedFd<'_>> {
+        self.receiver.as_ref().map(|receiver| receiver.socket.as_fd())
+    }
+
+    /// The sockets that are sent from, with their source ports.
+    pub fn send_sockets(&self) -> impl Iterator<Item = (u16, BorrowedFd<'_>)> {
+        let sockets = self.sender.sockets.iter();
+        self.sender.ports.iter().copied().zip(sockets.map(AsFd::as_fd))
+    }
+
+    /// How full the receive queue is; nothing if the link only sends.
+    ///
+    /// # Errors
+    /// What the kernel answers; kernels before 4.12 do not know the question.
+    pub fn receive_queue(&self) -> io::Result<Option<ReceiveQueue>> {
+        self.receive_socket().map(sys::receive_queue).transpose()
+    }
+
+    /// Takes over a burst from the engine, or counts it as refused.
+    fn accept(&mut self, burst: SentBurst) {
+        let socket = self.sender.socket_of(burst.flow.source_port);
+        match socket.filter(|_| is_sendable(&burst, &self.capabilities)) {
+            Some(socket) => {
+                let destination =
+                    self.options.socket_address(burst.flow.destination, self.options.port);
+                self.sender.batch.push(burst, socket, self.sender.cut, destination);
+            }
+            None => {
+                debug_assert!(false, "the engine made a burst that breaks the port's limits");
+                self.statistics.refused += burst.packets() as u64;
+            }
+        }
+    }
+}
+
+impl Receiver {
+    fn open(options: &UdpOptions) -> Result<Self, UdpError> {
+        let opened = open::receive_socket(options)?;
+        Ok(Self {
+            socket: opened.socket,
+            batch: ReceiveBatch::new(),
+            coalescing: opened.coalescing,
+            dropped: 0,
+        })
+    }
+
+    /// Receives up to `wanted` datagrams; 0 when none waits.
+    fn fetch(&mut self, wanted: usize) -> usize {
+        // An error other than "nothing waits" is one that ICMP left on the socket: it is told
+        // once, and the datagrams are behind it.
+        let attempts = [(); 2];
+        attempts
+            .iter()
+            .find_map(|()| match self.batch.receive(self.socket.as_fd(), wanted) {
+                Ok(count) => Some(count),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Some(0),
+                Err(_) => None,
+            })
+            .unwrap_or(0)
+    }
+
+    /// Adds the drops that the kernel tells of to `overflowed`.
+    fn note_drops(&mut self, index: usize, overflowed: &mut u64) {
+        if let Some(dropped) = self.batch.datagram(index).control.dropped {
+            *overflowed += u64::from(dropped.wrapping_sub(self.dropped));
+            self.dropped = dropped;
+        }
+    }
+}
+
+impl Port for UdpLink {
+    fn capabilities(&self) -> &PortCapabilities {
+        &self.capabilities
+    }
+
+    fn receive(&mut self, budget: usize, sink: &mut dyn FnMut(&ReceivedBurst<'_>)) -> usize {
+        let Some(receiver) = &mut self.receiver else { return 0 };
+        let mut packets = 0;
+        while packets < budget {
+            let wanted = BATCH.min(budget - packets);
+            let count = receiver.fetch(wanted);
+            for index in 0..count {
+                receiver.note_drops(index, &mut self.statistics.overflowed);
+                let datagram = receiver.batch.datagram(index);
+                packets += deliver(&datagram, self.options.address, &mut self.statistics, sink);
+            }
+            if count < wanted {
+                break;
+            }
+        }
+        packets
+    }
+
+    fn transmit(
+        &mut self,
+        budget: usize,
+        fill: &mut dyn FnMut(&mut [u8]) -> Option<SentBurst>,
+    ) -> usize {
+        let mut packets = 0;
+        while packets < budget
+            && let Some(burst) = fill(self.sender.batch.free_slot())
+        {
+            packets += burst.packets();
+            self.accept(burst);
+            if self.sender.batch.is_full() {
+                self.sender.flush(&mut self.statistics);
+            }
+        }
+        self.sender.flush(&mut self.statistics);
+        packets
+    }
+}
+
+impl Link for UdpLink {
+    fn local_address(&self) -> IpAddr {
+        self.options.address
+    }
+
+    fn descriptors(&self) -> &[RawFd] {
+        &self.descriptors
+    }
+
+    fn statistics(&self) -> LinkStatistics {
+        self.statistics
+    }
+}
+
+/// Hands one datagram, which may hold several packets, to `sink`, or counts why it does not.
+/// Returns the number of packets.
+fn deliver(
+    datagram: &Datagram<'_>,
+    destination: IpAddr,
+    statistics: &mut LinkStatistics,
+    sink: &mut dyn FnMut(&ReceivedBurst<'_>),
+) -> usize {
+    if datagram.truncated {
+        statistics.truncated += 1;
+        return 0;
+    }
+    let (Some((source, source_port)), false) = (datagram.source, datagram.bytes.is_empty()) else {
+        statistics.empty += 1;
+        return 0;
+    };
+    let length = datagram.bytes.len();
+    let burst = ReceivedBurst {
+        flow: Flow { source, destination, source_port },
+        traffic_class: datagram.control.traffic_class,
+        identification: Identification::Unseen,
+        segment: datagram.control.segment.unwrap_or(length).min(length),
+        bytes: datagram.bytes,
+    };
+    let packets = length.div_ceil(burst.segment);
+    statistics.received.add(packets, length);
+    sink(&burst);
+    packets
+}

@@ -1,0 +1,234 @@
+//! Opening the sockets of a UDP link, and saying why one cannot be opened.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::os::fd::AsFd;
+
+use socket2::{Domain, SockAddr, Socket, Type};
+
+use super::holder::PortHolder;
+use super::sys;
+use crate::wire::ROCE_PORT;
+
+/// The first source port of RoCEv2: the top two bits are set, the others are entropy.
+const FIRST_SOURCE_PORT: u16 = 0xc000;
+/// Asked for when nothing else is wanted: the usual limit of 208 KiB holds 50 datagrams of 4 KiB.
+const DEFAULT_RECEIVE_BUFFER: usize = 4 << 20;
+/// Enough for every burst that one flush holds.
+const SEND_BUFFER: usize = 4 << 20;
+
+/// How to open a [`super::UdpLink`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UdpOptions {
+    /// The address to receive on and send from; one of this host.
+    pub address: IpAddr,
+    /// The index of the interface, needed for link-local IPv6 addresses and 0 otherwise.
+    pub scope: u32,
+    /// Bytes of the largest IP packet of the interface; cut to 65535.
+    pub mtu: usize,
+    /// The UDP port to receive on and send to. Anything but 4791 is for tests only.
+    pub port: u16,
+    /// Whether to receive at all. Without, the link only sends, and what arrives at the port must
+    /// come from the process that holds it.
+    pub receive: bool,
+    /// Bytes of socket receive buffer, as the kernel charges them; it may give less.
+    pub receive_buffer: usize,
+    /// Sockets to send from, each with a source port of its own, at least 1.
+    pub send_sockets: usize,
+    /// Whether to let the kernel cut bursts into datagrams where it can (UDP_SEGMENT).
+    pub segmentation: bool,
+    /// Whether to let the kernel merge arrivals into bursts where it can (UDP_GRO).
+    pub coalescing: bool,
+}
+
+impl UdpOptions {
+    /// What a RoCEv2 endpoint on `address` wants, on an interface with `mtu`.
+    pub fn new(address: IpAddr, mtu: usize) -> Self {
+        Self {
+            address,
+            scope: 0,
+            mtu,
+            port: ROCE_PORT,
+            receive: true,
+            receive_buffer: DEFAULT_RECEIVE_BUFFER,
+            send_sockets: 8,
+            segmentation: true,
+            coalescing: true,
+        }
+    }
+
+    /// `address` with a port and, where it needs one, the interface.
+    pub(super) fn socket_address(&self, address: IpAddr, port: u16) -> SocketAddr {
+        match address {
+            IpAddr::V4(address) => SocketAddr::from((address, port)),
+            IpAddr::V6(address) => {
+                let scope = if address.is_unicast_link_local() || address.is_multicast() {
+                    self.scope
+                } else {
+                    0
+                };
+                SocketAddrV6::new(address, port, 0, scope).into()
+            }
+        }
+    }
+}
+
+/// Why a UDP link cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum UdpError {
+    /// The address belongs to no interface.
+    #[error("{address} is not an address of this host; `ip address` lists those that are")]
+    NotLocal {
+        /// The address asked for.
+        address: IpAddr,
+    },
+    /// Somebody else receives on the port and does not share it.
+    #[error("UDP port {port} of {address} is held by {holder}")]
+    PortHeld {
+        /// The address asked for.
+        address: IpAddr,
+        /// The port asked for.
+        port: u16,
+        /// Who has it.
+        holder: PortHolder,
+    },
+    /// All ports that a RoCEv2 sender may use are taken.
+    #[error(
+        "no UDP port from 49152 to 65535 is free on {address}, so nothing can be sent; `ss -uanp` \
+         lists who has them"
+    )]
+    NoSourcePort {
+        /// The address asked for.
+        address: IpAddr,
+    },
+    /// The kernel refused something that every kernel in use offers.
+    #[error("cannot {action} for {address}: {error}")]
+    System {
+        /// What was tried.
+        action: &'static str,
+        /// The address asked for.
+        address: IpAddr,
+        /// The kernel's answer.
+        #[source]
+        error: io::Error,
+    },
+}
+
+/// A socket to receive with, and whether it merges.
+pub(super) struct ReceiveSocket {
+    pub(super) socket: Socket,
+    pub(super) coalescing: bool,
+}
+
+/// Opens the socket on the shared port.
+pub(super) fn receive_socket(options: &UdpOptions) -> Result<ReceiveSocket, UdpError> {
+    let address = options.address;
+    let refused = |action| move |error| UdpError::System { action, address, error };
+    let socket = new_socket(options)?;
+    socket.set_reuse_port(true).map_err(refused("share the receive port"))?;
+    report_arrivals(&socket, address).map_err(refused("ask for traffic classes and drops"))?;
+    grow_receive_buffer(&socket, options.receive_buffer)
+        .map_err(refused("set the receive buffer"))?;
+    let coalescing = options.coalescing
+        && sys::set_option(socket.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 1).is_ok();
+    let local = SockAddr::from(options.socket_address(address, options.port));
+    socket.bind(&local).map_err(|error| bind_error(options, error))?;
+    Ok(ReceiveSocket { socket, coalescing })
+}
+
+/// Opens the sockets to send from, each with its source port, at least one.
+pub(super) fn send_sockets(options: &UdpOptions) -> Result<Vec<(u16, Socket)>, UdpError> {
+    let wanted = options.send_sockets.max(1);
+    let mut sockets = Vec::with_capacity(wanted);
+    let mut ports = FIRST_SOURCE_PORT..=u16::MAX;
+    while sockets.len() < wanted {
+        match next_send_socket(options, &mut ports)? {
+            Some(opened) => sockets.push(opened),
+            None if sockets.is_empty() => {
+                return Err(UdpError::NoSourcePort { address: options.address });
+            }
+            None => break,
+        }
+    }
+    Ok(sockets)
+}
+
+/// Whether the kernel knows UDP_SEGMENT. Zero, "do not segment", changes nothing.
+pub(super) fn can_segment(socket: &Socket) -> bool {
+    sys::set_option(socket.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, 0).is_ok()
+}
+
+fn next_send_socket(
+    options: &UdpOptions,
+    ports: &mut impl Iterator<Item = u16>,
+) -> Result<Option<(u16, Socket)>, UdpError> {
+    let address = options.address;
+    let socket = new_socket(options)?;
+    let refused = |action| move |error| UdpError::System { action, address, error };
+    sys::discard_arrivals(socket.as_fd()).map_err(refused("close a sending socket to arrivals"))?;
+    // A smaller buffer than asked for only means that the kernel refuses sends earlier.
+    if sys::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, SEND_BUFFER as i32)
+        .is_err()
+    {
+        socket.set_send_buffer_size(SEND_BUFFER).map_err(refused("set the send buffer"))?;
+    }
+    for port in ports {
+        let local = SockAddr::from(options.socket_address(address, port));
+        match socket.bind(&local) {
+            Ok(()) => return Ok(Some((port, socket))),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+            Err(error) => return Err(bind_error(options, error)),
+        }
+    }
+    Ok(None)
+}
+
+/// A socket that never fragments and never connects: its IPv4 headers have DF set and
+/// identification 0, so that the sender can compute the ICRC.
+fn new_socket(options: &UdpOptions) -> Result<Socket, UdpError> {
+    let address = options.address;
+    let refused = |action| move |error| UdpError::System { action, address, error };
+    let socket = Socket::new(Domain::for_address(SocketAddr::new(address, 0)), Type::DGRAM, None)
+        .map_err(refused("make a UDP socket"))?;
+    socket.set_nonblocking(true).map_err(refused("make a socket non-blocking"))?;
+    let (level, name, value) = if address.is_ipv4() {
+        (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE)
+    } else {
+        socket.set_only_v6(true).map_err(refused("keep IPv4 off an IPv6 socket"))?;
+        (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE)
+    };
+    sys::set_option(socket.as_fd(), level, name, value).map_err(refused("forbid fragmentation"))?;
+    Ok(socket)
+}
+
+/// Asks for what must come beside each datagram, and lets datagrams without checksum in, which
+/// NICs and kernel drivers send.
+fn report_arrivals(socket: &Socket, address: IpAddr) -> io::Result<()> {
+    let socket = socket.as_fd();
+    sys::set_option(socket, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1)?;
+    if address.is_ipv4() {
+        return sys::set_option(socket, libc::IPPROTO_IP, libc::IP_RECVTOS, 1);
+    }
+    sys::set_option(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1)?;
+    sys::set_option(socket, libc::SOL_UDP, libc::UDP_NO_CHECK6_RX, 1)
+}
+
+/// As large as asked for if the process may exceed the system's limit, else up to that limit.
+fn grow_receive_buffer(socket: &Socket, bytes: usize) -> io::Result<()> {
+    let value = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
+    match sys::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, value) {
+        Ok(()) => Ok(()),
+        Err(_) => socket.set_recv_buffer_size(value as usize),
+    }
+}
+
+fn bind_error(options: &UdpOptions, error: io::Error) -> UdpError {
+    let (address, port) = (options.address, options.port);
+    match error.kind() {
+        io::ErrorKind::AddrNotAvailable => UdpError::NotLocal { address },
+        io::ErrorKind::AddrInUse => {
+            UdpError::PortHeld { address, port, holder: PortHolder::find(address, port) }
+        }
+        _ => UdpError::System { action: "bind a UDP socket", address, error },
+    }
+}
