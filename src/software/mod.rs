@@ -2,6 +2,14 @@
 
 #[cfg(not(loom))]
 pub mod clock;
+#[cfg(not(loom))]
+mod fork;
+#[cfg(not(loom))]
+mod forward;
+#[cfg(not(loom))]
+mod slots;
+#[cfg(not(loom))]
+mod system;
 mod turn;
 
 #[cfg(all(test, loom))]
