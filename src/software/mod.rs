@@ -9,6 +9,8 @@ mod forward;
 #[cfg(not(loom))]
 mod slots;
 #[cfg(not(loom))]
+mod steering;
+#[cfg(not(loom))]
 mod system;
 mod turn;
 
