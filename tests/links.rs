@@ -8,8 +8,12 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use common::{network, skip, skip_unless, wait_readable};
 use uroce::engine::{IdentificationRule, Port, SourcePorts};
-use uroce::link::{Link, PortHolder, UdpError, UdpLink, UdpOptions};
-use uroce::wire::{Flow, Identification, SentBurst};
+use uroce::fault::Faults;
+use uroce::link::{Impaired, Link, PortHolder, Recorded, UdpError, UdpLink, UdpOptions};
+use uroce::pcap::Reader;
+use uroce::time::{Instant, MILLISECOND};
+use uroce::wire::icrc::{self, DONT_FRAGMENT, Verdict};
+use uroce::wire::{Flow, Frame, ICRC_LENGTH, Identification, SentBurst};
 
 /// Packets of one burst: bytes in a segment, bytes in all, traffic class.
 type Shape = (usize, usize, u8);
@@ -328,6 +332,129 @@ fn no_descriptor_survives_exec() {
         let flags = u32::from_str_radix(flags.trim(), 8).unwrap();
         assert_ne!(flags & CLOSE_ON_EXEC, 0);
     }
+}
+
+/// Sends bursts of RoCE packets with right ICRCs; the n-th packet's payload begins with n.
+fn send_sealed(link: &mut dyn Link, flow: Flow, bursts: u8, packets: u8) {
+    const SEGMENT: usize = 300;
+    let rule = link.capabilities().identification;
+    let mut made = 0;
+    link.transmit(usize::MAX, &mut |slot| {
+        if made == bursts {
+            return None;
+        }
+        let length = SEGMENT * usize::from(packets) - 100;
+        for (index, segment) in slot[..length].chunks_mut(SEGMENT).enumerate() {
+            let (covered, icrc) = segment.split_last_chunk_mut::<ICRC_LENGTH>().unwrap();
+            covered.fill(0x04);
+            covered[12] = made * packets + index as u8;
+            *icrc = icrc::of_datagram(&flow, rule.of_segment(0, index), DONT_FRAGMENT, covered);
+        }
+        made += 1;
+        Some(SentBurst {
+            flow,
+            traffic_class: 2,
+            first_identification: 0,
+            segment: SEGMENT,
+            length,
+        })
+    });
+}
+
+/// The numbers of the packets that arrive until nothing comes for `milliseconds`; each must have a
+/// right ICRC without any recovery.
+fn receive_sealed(link: &mut dyn Link, milliseconds: i32) -> Vec<u8> {
+    let mut numbers = Vec::new();
+    while wait_readable(link.descriptors(), milliseconds) {
+        link.receive(64, &mut |burst| {
+            for (index, segment) in burst.segments().enumerate() {
+                assert_eq!(icrc::judge(burst, index, segment, true), Verdict::Right);
+                numbers.push(segment[12]);
+            }
+        });
+    }
+    numbers
+}
+
+fn flow_to(link: &UdpLink, to: IpAddr) -> Flow {
+    let source_port = source_port(link, 0);
+    Flow { source: link.local_address(), destination: to, source_port }
+}
+
+#[test]
+fn a_kernel_that_refuses_to_cut_at_run_time_gets_datagrams_with_right_icrcs() {
+    let port = fresh_port();
+    let mut sender = UdpLink::open(options(loopback(51), port)).unwrap();
+    let mut receiver = UdpLink::open(options(loopback(52), port)).unwrap();
+    if !sender.segments() {
+        return skip("this kernel has no UDP_SEGMENT");
+    }
+    // Without checksums, UDP_SEGMENT is EINVAL.
+    for (_, socket) in sender.send_sockets() {
+        common::set_option(socket, libc::SOL_SOCKET, libc::SO_NO_CHECK, 1);
+    }
+    let flow = flow_to(&sender, loopback(52));
+    send_sealed(&mut sender, flow, 20, 5);
+    assert_eq!(receive_sealed(&mut receiver, 200), (0..100).collect::<Vec<u8>>());
+    let statistics = sender.statistics();
+    assert_eq!((statistics.split, statistics.refused, statistics.sent.packets), (20, 0, 100));
+}
+
+#[test]
+fn faults_over_sockets_leave_every_icrc_right() {
+    let port = fresh_port();
+    let plan = "loss=20%,duplicate=20%,reorder=20%,direction=out,seed=9";
+    let sender = UdpLink::open(options(loopback(53), port)).unwrap();
+    let mut receiver = UdpLink::open(options(loopback(54), port)).unwrap();
+    let flow = flow_to(&sender, loopback(54));
+    let mut sender = Impaired::new(sender, Faults::new(plan.parse().unwrap()));
+    send_sealed(&mut sender, flow, 20, 5);
+    let mut numbers = receive_sealed(&mut receiver, 200);
+    assert!(sender.next_deadline().is_some(), "some are held back");
+    sender.set_now(Instant::from_nanos(MILLISECOND));
+    sender.transmit(64, &mut |_| None);
+    assert_eq!(sender.next_deadline(), None);
+    numbers.extend(receive_sealed(&mut receiver, 200));
+    let counted = sender.faults().statistics();
+    assert!(counted.lost > 0 && counted.duplicated > 0 && counted.reordered > 0, "{counted:?}");
+    assert_eq!(numbers.len() as u64, 100 - counted.lost + counted.duplicated);
+    assert!(!numbers.is_sorted());
+}
+
+#[test]
+fn captures_of_both_ends_agree_with_every_icrc() {
+    let port = fresh_port();
+    let folder = std::env::temp_dir().join(format!("uroce-links-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let open = |name: &str, last: u8| {
+        let link = UdpLink::open(options(loopback(last), port)).unwrap();
+        let flow = flow_to(&link, loopback(56));
+        let file = std::fs::File::create(folder.join(name)).unwrap();
+        (Box::new(Recorded::new(link, file, "lo", 0).unwrap()) as Box<dyn Link>, flow)
+    };
+    let (mut sender, flow) = open("sent", 55);
+    let (mut receiver, _) = open("received", 56);
+    send_sealed(&mut sender, flow, 20, 5);
+    assert_eq!(receive_sealed(&mut receiver, 200).len(), 100);
+    // The links are still open: what is in the files now is there after a kill, too.
+    let captures = ["sent", "received"].map(|name| {
+        let bytes = std::fs::read(folder.join(name)).unwrap();
+        let mut reader = Reader::new(bytes.as_slice()).unwrap();
+        let mut payloads = Vec::new();
+        while let Some(record) = reader.next() {
+            let record = record.unwrap();
+            let frame = Frame::parse(record.data).unwrap();
+            assert_eq!(frame.flow(), Some(flow));
+            assert_eq!(frame.traffic_class(), 2);
+            let icrc = frame.payload.last_chunk().copied();
+            assert_eq!(icrc, frame.computed_icrc(), "{name}");
+            payloads.push(frame.payload.to_vec());
+        }
+        payloads
+    });
+    assert_eq!(captures[0].len(), 100);
+    assert!(captures[0] == captures[1]);
+    std::fs::remove_dir_all(&folder).unwrap();
 }
 
 /// Identification, flags with offset, UDP payload length and source port of an IPv4/UDP frame.

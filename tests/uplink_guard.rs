@@ -9,6 +9,9 @@ use std::path::{Path, PathBuf};
 /// This file holds the names that it looks for.
 const OWN_NAME: &str = "uplink_guard.rs";
 
+/// Files that write interface names into captures; they can open none, which is checked.
+const NAMES_ONLY: [&str; 1] = ["tests/pcap.rs"];
+
 /// Whether a word is what Linux calls a physical interface: `eth0`, `eno1`, `enp3s0`, `wlan0`, ….
 fn is_uplink(word: &str) -> bool {
     const PREFIXES: [&str; 10] =
@@ -49,7 +52,14 @@ fn no_test_bench_or_example_names_an_uplink() {
         .collect();
     assert!(sources.iter().any(|path| path.ends_with("tests/links.rs")), "the scan finds files");
     for path in sources.iter().filter(|path| !path.ends_with(OWN_NAME)) {
-        let found = uplinks_in(&fs::read_to_string(path).unwrap());
+        let source = fs::read_to_string(path).unwrap();
+        if NAMES_ONLY.iter().any(|file| path.ends_with(file)) {
+            let openers = ["uroce::link", "uroce::software", "uroce::verbs", "pnet", "Command"];
+            let used = openers.iter().find(|opener| source.contains(**opener));
+            assert_eq!(used, None, "{} must not open interfaces", path.display());
+            continue;
+        }
+        let found = uplinks_in(&source);
         assert!(found.is_empty(), "{}: {found:?}: use lo or a veth pair", path.display());
     }
 }

@@ -1,5 +1,262 @@
-//! One device's worth of RoCE, without a link.
+//! One device's worth of RoCE, without a link: plain data that is given turns.
+//!
+//! ```text
+//!   control calls ─▶ ┌────────────── Engine ──────────────┐ ◀─ doorbells
+//!                    │ queue pairs   keys   paths         │
+//!   bursts in ─────▶ │ ready list    held   deadlines     │ ─▶ bursts out
+//!                    └──────────── counters, effects ─────┘
+//! ```
+//!
+//! The engine has no lock, no clock and no thread. `software` puts it behind a lock and gives it
+//! turns when something happens; the simulator gives it the same turns in virtual time.
 
+mod control;
+mod data;
+mod deadlines;
+mod limits;
 mod port;
 
-pub use port::{IdentificationRule, Port, PortCapabilities, SourcePorts};
+use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
+
+use crate::memory::{DomainId, KeyTable, RegisterError};
+use crate::queue::sync::Arc;
+use crate::queue::{
+    CompletionQueue, Doorbells, QueueCapacities, QueuePairAttributes, QueuePairKind,
+};
+use crate::rng::Rng;
+use crate::transport::{PathTable, QueuePair, ReadyList};
+use crate::wire::{Lkey, Qpn, Rkey};
+
+pub use crate::transport::{AsyncEvent, AttributeList, Counter, Counters, Effects, ModifyError};
+pub use crate::wire::IdentificationRule;
+pub use data::TurnReport;
+pub use limits::{EngineOptions, Limits};
+pub use port::{Port, PortCapabilities, SourcePorts};
+
+use deadlines::Deadlines;
+
+/// Keys of registered memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryKeys {
+    /// For our own work requests.
+    pub local: Lkey,
+    /// For a peer.
+    pub remote: Rkey,
+}
+
+/// What a queue pair is created with.
+#[derive(Clone)]
+pub struct QueuePairOptions {
+    /// Transport.
+    pub kind: QueuePairKind,
+    /// What it may touch.
+    pub domain: DomainId,
+    /// Where completions of sends go.
+    pub send_completions: Arc<CompletionQueue>,
+    /// Where completions of receives go.
+    pub receive_completions: Arc<CompletionQueue>,
+    /// Sizes, rounded up to powers of two.
+    pub capacities: QueueCapacities,
+    /// Every send gives a completion, whether it asks or not.
+    pub signal_all: bool,
+}
+
+/// What a queue pair is at the moment.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct QueuePairStatus {
+    /// Attributes that were set, and the state.
+    pub attributes: QueuePairAttributes,
+    /// Sizes as they are.
+    pub capacities: QueueCapacities,
+    /// Transport.
+    pub kind: QueuePairKind,
+    /// Protection domain.
+    pub domain: DomainId,
+    /// Whether every send gives a completion.
+    pub signal_all: bool,
+}
+
+/// Why a control call was refused. Nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ControlError {
+    /// A limit of the device.
+    #[error("the device's limit of {limit} {what} is reached: destroy some first")]
+    Limit {
+        /// Of what.
+        what: &'static str,
+        /// How many there can be.
+        limit: u32,
+    },
+    /// A size out of range.
+    #[error("{value} {what} asked for; possible are {least} to {most}")]
+    Range {
+        /// Of what.
+        what: &'static str,
+        /// What was asked for.
+        value: u32,
+        /// The least.
+        least: u32,
+        /// The most.
+        most: u32,
+    },
+    /// The protection domain is not of this device, or was released.
+    #[error("there is no such protection domain on this device")]
+    NoSuchDomain,
+    /// The protection domain is in use.
+    #[error(
+        "the protection domain is in use by {regions} memory regions and {pairs} queue pairs: end \
+         them first"
+    )]
+    DomainBusy {
+        /// Memory regions in it.
+        regions: usize,
+        /// Queue pairs in it.
+        pairs: usize,
+    },
+    /// No memory has this key.
+    #[error("no memory is registered under key {0}")]
+    NoSuchKey(Lkey),
+    /// Memory could not be registered.
+    #[error(transparent)]
+    Register(#[from] RegisterError),
+    /// The completion queue is not of this device, or was destroyed.
+    #[error("there is no such completion queue on this device")]
+    NoSuchQueue,
+    /// The completion queue is in use.
+    #[error("the completion queue is in use by {users} queue pairs: destroy them first")]
+    CompletionQueueBusy {
+        /// Queue pairs that use it.
+        users: usize,
+    },
+    /// No queue pair has this number.
+    #[error("there is no queue pair {0} on this device")]
+    NoSuchPair(Qpn),
+    /// The device has no such transport.
+    #[error("{0} queue pairs are not supported")]
+    NotSupported(QueuePairKind),
+    /// Attributes were refused.
+    #[error(transparent)]
+    Modify(#[from] ModifyError),
+}
+
+/// See the module's text.
+pub struct Engine {
+    options: EngineOptions,
+    mtu: usize,
+    max_segments: usize,
+    source_ports: Vec<u16>,
+    /// Identification of the next burst's first packet.
+    identification: u16,
+    identification_rule: IdentificationRule,
+    turn: u64,
+    doorbells: Arc<Doorbells>,
+    domains: HashSet<DomainId>,
+    next_domain: u32,
+    completion_queues: Vec<Arc<CompletionQueue>>,
+    pairs: Vec<Option<Box<QueuePair>>>,
+    free_slots: Vec<u32>,
+    by_number: HashMap<Qpn, u32>,
+    next_index: u16,
+    keys: KeyTable,
+    paths: PathTable,
+    /// Queue pairs that may have something to send.
+    ready: ReadyList,
+    /// Queue pairs whose acknowledgement waits for the application.
+    held: ReadyList,
+    deadlines: Deadlines,
+    effects: Effects,
+    counters: Counters,
+}
+
+impl Engine {
+    /// An engine that will be given turns with a port of these capabilities.
+    pub fn new(options: EngineOptions, port: &PortCapabilities) -> Self {
+        let mut rng = Rng::new(options.seed);
+        let next_index = rng.next_u32() as u16;
+        let keys = KeyTable::new(options.limits.regions, rng.fork());
+        let rises = port.identification == IdentificationRule::BasePlusIndex;
+        let source_ports = match &port.source_ports {
+            SourcePorts::Any => Vec::new(),
+            SourcePorts::Only(ports) => ports.clone(),
+        };
+        Self {
+            mtu: port.mtu,
+            max_segments: port.max_segments.max(1),
+            source_ports,
+            identification: if rises { rng.next_u32() as u16 } else { 0 },
+            identification_rule: port.identification,
+            turn: 0,
+            doorbells: Arc::new(Doorbells::new(options.limits.queue_pairs as usize)),
+            domains: HashSet::new(),
+            next_domain: 0,
+            completion_queues: Vec::new(),
+            pairs: Vec::new(),
+            free_slots: Vec::new(),
+            by_number: HashMap::new(),
+            next_index,
+            keys,
+            paths: PathTable::default(),
+            ready: ReadyList::default(),
+            held: ReadyList::default(),
+            deadlines: Deadlines::default(),
+            effects: Effects::default(),
+            counters: Counters::default(),
+            options,
+        }
+    }
+
+    /// The bells that posting rings.
+    pub fn doorbells(&self) -> &Arc<Doorbells> {
+        &self.doorbells
+    }
+
+    /// The device's limits.
+    pub fn limits(&self) -> &Limits {
+        &self.options.limits
+    }
+
+    /// Own addresses, by GID index.
+    pub fn gids(&self) -> &[IpAddr] {
+        &self.options.gids
+    }
+
+    /// Bytes of the largest IP packet.
+    pub fn mtu(&self) -> usize {
+        self.mtu
+    }
+
+    /// What has been counted.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Moves what turns and control calls have collected to `into`, keeping both sides' storage.
+    pub fn take_effects(&mut self, into: &mut Effects) {
+        into.notifications.append(&mut self.effects.notifications);
+        into.events.append(&mut self.effects.events);
+    }
+
+    /// Panics with a sentence if the engine's state contradicts itself. For tests and the
+    /// simulator.
+    pub fn check_invariants(&self) {
+        let mut in_flight: HashMap<IpAddr, (u64, u64)> = HashMap::new();
+        for pair in self.live_pairs() {
+            pair.check_invariants();
+            if let Some(peer) = &pair.base.peer {
+                let path = self.paths.get(peer.path);
+                let entry = in_flight.entry(peer.flow.destination).or_default();
+                entry.0 += pair.in_flight();
+                entry.1 = path.in_flight();
+            }
+        }
+        for (address, (pairs, path)) in in_flight {
+            assert_eq!(pairs, path, "the window to {address} is charged by its queue pairs only");
+        }
+        assert!(
+            self.ready.len() <= self.by_number.len(),
+            "the ready list holds each queue pair once"
+        );
+    }
+}

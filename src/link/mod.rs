@@ -17,7 +17,10 @@
 //! made; receiving and transmitting allocate nothing. What it drops, it counts.
 
 mod event;
+mod hold;
+mod impair;
 pub mod memory;
+mod record;
 mod udp;
 
 use std::net::IpAddr;
@@ -28,7 +31,9 @@ use crate::time::Instant;
 use crate::wire::{ReceivedBurst, SentBurst};
 
 pub use event::Event;
+pub use impair::Impaired;
 pub use memory::{MemoryLink, MemoryOptions};
+pub use record::Recorded;
 pub use udp::{PortHolder, ReceiveQueue, UdpError, UdpLink, UdpOptions};
 
 /// Packets, bytes and bursts in one direction.

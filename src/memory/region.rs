@@ -177,10 +177,6 @@ impl Backing {
         Self { start: start as usize, length, _owner: None }
     }
 
-    pub(crate) fn start(&self) -> u64 {
-        self.start as u64
-    }
-
     pub(crate) fn len(&self) -> usize {
         self.length
     }

@@ -253,7 +253,7 @@ impl CompletionQueue {
 
     /// Takes completions out, oldest first, and passes them to `taken`. Returns how many; at most
     /// `limit`. After the last completion of an overrun queue: the error.
-    pub(crate) fn poll(
+    pub fn poll(
         &self,
         limit: usize,
         mut taken: impl FnMut(usize, Completion),

@@ -157,5 +157,5 @@ impl QueuePairQueues {
 
 impl<'a> Payload<'a> {
     /// No local data at all.
-    pub const EMPTY: Payload<'a> = Payload::Segments(&[]);
+    pub const EMPTY: Self = Payload::Segments(&[]);
 }

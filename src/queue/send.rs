@@ -152,10 +152,10 @@ impl SendQueue {
     /// The data of the entry at `position`.
     pub(crate) fn data(&self, position: u32) -> SendData<'_> {
         let entry = self.ring.entry(position);
-        let (length, shape) = halves(get(entry, SHAPE));
+        let shape = halves(get(entry, SHAPE)).1;
         let words = &entry[HEAD_WORDS..];
         if shape & INLINE != 0 {
-            SendData::Inline { words, length: length as usize }
+            SendData::Inline(words)
         } else {
             SendData::Segments(SegmentList::new(words, (shape >> COUNT_SHIFT) as usize))
         }
@@ -173,7 +173,7 @@ impl SendQueue {
 
 /// Local data of a posted request.
 pub(crate) enum SendData<'a> {
-    Inline { words: &'a [AtomicU64], length: usize },
+    Inline(&'a [AtomicU64]),
     Segments(SegmentList<'a>),
 }
 

@@ -102,3 +102,27 @@ impl SentBurst {
         }
     }
 }
+
+/// How the IPv4 identification of segment `k` of a burst comes out on the wire. The ICRC covers
+/// it, so whoever fills a slot computes with [`IdentificationRule::of_segment`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IdentificationRule {
+    /// The base that the engine wrote into [`SentBurst::first_identification`], plus `k`.
+    BasePlusIndex,
+    /// The base is always 0 (a socket with path MTU discovery PROBE), plus `k`.
+    ZeroPlusIndex,
+    /// Always 0, whatever `k` (such a socket where the kernel does not cut bursts).
+    Zero,
+}
+
+impl IdentificationRule {
+    /// The identification of segment `index` of a burst whose
+    /// [`SentBurst::first_identification`] is `first`.
+    pub const fn of_segment(self, first: u16, index: usize) -> u16 {
+        match self {
+            Self::BasePlusIndex => first.wrapping_add(index as u16),
+            Self::ZeroPlusIndex => index as u16,
+            Self::Zero => 0,
+        }
+    }
+}

@@ -8,7 +8,7 @@ const GENERATOR: u32 = 0xedb8_8320;
 const AFTER_EIGHT_ONES: u32 = 0xdebb_20e3;
 
 /// A CRC in the making.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Crc(Hasher);
 
 impl Crc {

@@ -43,6 +43,75 @@ pub fn of_datagram(flow: &Flow, identification: u16, flags: u16, bytes: &[u8]) -
     datagram_crc(flow, identification, flags, bytes).to_le_bytes()
 }
 
+/// What lies before the BTH, as sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outer<'a> {
+    /// RoCEv2 over IPv4.
+    Ipv4 {
+        /// IPv4 header with its options, 20 to 60 bytes.
+        header: &'a [u8],
+        /// UDP header.
+        udp: &'a [u8; 8],
+    },
+    /// RoCEv2 over IPv6.
+    Ipv6 {
+        /// IPv6 header.
+        header: &'a [u8; 40],
+        /// Extension headers.
+        extensions: &'a [u8],
+        /// UDP header.
+        udp: &'a [u8; 8],
+    },
+    /// RoCEv1, and native InfiniBand with a GRH, whose LRH counts as ones.
+    Global(&'a [u8; 40]),
+    /// Native InfiniBand without a GRH: the LRH counts but for its virtual lane.
+    Local(&'a [u8; 8]),
+}
+
+/// The ICRC, in wire order, of a packet behind any network header. `bytes` is the packet without
+/// the ICRC: BTH to pad.
+pub fn of(outer: &Outer<'_>, bytes: &[u8]) -> [u8; 4] {
+    let mut crc = Crc::after_masked_link_header();
+    match *outer {
+        Outer::Ipv4 { header, udp } => {
+            update_masked(&mut crc, header, &[(1, 0xff), (8, 0xff), (10, 0xff), (11, 0xff)]);
+            update_masked(&mut crc, udp, &UDP_MASK);
+        }
+        Outer::Ipv6 { header, extensions, udp } => {
+            update_masked(&mut crc, header, &IPV6_MASK);
+            crc.update(extensions);
+            update_masked(&mut crc, udp, &UDP_MASK);
+        }
+        Outer::Global(header) => update_masked(&mut crc, header, &IPV6_MASK),
+        Outer::Local(header) => {
+            crc = Crc::default();
+            update_masked(&mut crc, header, &[(0, 0xf0)]);
+        }
+    }
+    update_masked(&mut crc, bytes, &[(CONGESTION_BYTE, 0xff)]);
+    crc.value().to_le_bytes()
+}
+
+/// Offsets and bits of traffic class, flow label and hop limit.
+const IPV6_MASK: [(usize, u8); 5] = [(0, 0x0f), (1, 0xff), (2, 0xff), (3, 0xff), (7, 0xff)];
+/// Offsets and bits of the checksum.
+const UDP_MASK: [(usize, u8); 2] = [(6, 0xff), (7, 0xff)];
+
+/// Goes on over `bytes` with some bits, all within the first 12 bytes, counted as ones.
+fn update_masked(crc: &mut Crc, bytes: &[u8], ones: &[(usize, u8)]) {
+    let mut start = [0; 12];
+    let (front, rest) = bytes.split_at(bytes.len().min(start.len()));
+    let start = &mut start[..front.len()];
+    start.copy_from_slice(front);
+    for &(offset, bits) in ones {
+        if let Some(byte) = start.get_mut(offset) {
+            *byte |= bits;
+        }
+    }
+    crc.update(start);
+    crc.update(rest);
+}
+
 /// Checks the ICRC of segment `index` of `burst`; `segment` is its bytes, BTH to ICRC.
 ///
 /// Where the identification is not seen, the segment's index and 0 count as right, because
@@ -149,7 +218,8 @@ fn masked_ipv6(source: Ipv6Addr, destination: Ipv6Addr, payload_length: u16) -> 
     header
 }
 
-fn as_ipv6(address: IpAddr) -> Ipv6Addr {
+/// The address in IPv6 form, for flows that mix the families against their promise.
+pub(super) fn as_ipv6(address: IpAddr) -> Ipv6Addr {
     match address {
         IpAddr::V4(address) => address.to_ipv6_mapped(),
         IpAddr::V6(address) => address,

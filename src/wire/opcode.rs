@@ -134,6 +134,11 @@ impl Transport {
         })
     }
 
+    /// The transport class of an opcode byte, whether that opcode exists or not.
+    pub const fn of_byte(opcode: u8) -> Option<Self> {
+        Self::from_class(opcode >> 5)
+    }
+
     /// Whether this transport defines `operation`.
     pub const fn defines(self, operation: Operation) -> bool {
         let code = operation as u8;
@@ -259,7 +264,7 @@ impl Opcode {
         if byte == CNP {
             return Some(Self::CONGESTION_NOTIFICATION);
         }
-        let Some(transport) = Transport::from_class(byte >> 5) else { return None };
+        let Some(transport) = Transport::of_byte(byte) else { return None };
         let Some(operation) = Operation::from_code(byte & 0x1f) else { return None };
         Self::new(transport, operation)
     }

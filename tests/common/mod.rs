@@ -4,7 +4,7 @@
 pub mod network;
 
 use std::io::Write;
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 /// Says on standard error, past the harness's capture, that the running test does not run.
 pub fn skip(reason: &str) {
@@ -39,4 +39,13 @@ pub fn wait_readable(descriptors: &[RawFd], milliseconds: i32) -> bool {
     // SAFETY: pointer and length describe the vector.
     let ready = unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as _, milliseconds) };
     ready > 0
+}
+
+/// Sets a socket option whose value is an int.
+pub fn set_option(socket: BorrowedFd<'_>, level: i32, name: i32, value: i32) {
+    #[allow(unsafe_code)]
+    // SAFETY: pointer and length describe `value`, which outlives the call.
+    let result =
+        unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const value).cast(), 4) };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
 }

@@ -1,0 +1,298 @@
+//! Control: what applications create, change and destroy. Nothing here is on the data path.
+
+use super::{ControlError, Engine, MemoryKeys, QueuePairOptions, QueuePairStatus};
+use crate::memory::{Backing, DomainId, OwnedMemory};
+use crate::queue::sync::Arc;
+use crate::queue::{
+    Access, CompletionQueue, QueueCapacities, QueuePairAttributes, QueuePairKind, QueuePairQueues,
+};
+use crate::time::Instant;
+use crate::transport::{Device, QueuePair};
+use crate::wire::{Lkey, Qpn, Rkey};
+
+impl Engine {
+    /// A new protection domain.
+    ///
+    /// # Errors
+    /// The device's limit is reached.
+    pub fn allocate_domain(&mut self) -> Result<DomainId, ControlError> {
+        let limit = self.options.limits.domains;
+        if self.domains.len() >= limit as usize {
+            return Err(ControlError::Limit { what: "protection domains", limit });
+        }
+        self.next_domain += 1;
+        let domain = DomainId(self.next_domain);
+        self.domains.insert(domain);
+        Ok(domain)
+    }
+
+    /// Ends a protection domain.
+    ///
+    /// # Errors
+    /// It does not exist, or memory or queue pairs still lie in it.
+    pub fn release_domain(&mut self, domain: DomainId) -> Result<(), ControlError> {
+        self.check_domain(domain)?;
+        let regions = self.keys.count_in(domain);
+        let pairs = self.live_pairs().filter(|pair| pair.base.domain == domain).count();
+        if regions + pairs > 0 {
+            return Err(ControlError::DomainBusy { regions, pairs });
+        }
+        self.domains.remove(&domain);
+        Ok(())
+    }
+
+    fn check_domain(&self, domain: DomainId) -> Result<(), ControlError> {
+        if self.domains.contains(&domain) { Ok(()) } else { Err(ControlError::NoSuchDomain) }
+    }
+
+    /// Registers memory, which is named by its real address.
+    ///
+    /// # Errors
+    /// Unknown domain, limit reached, or rights that make no sense together.
+    pub fn register(
+        &mut self,
+        domain: DomainId,
+        memory: Arc<OwnedMemory>,
+        access: Access,
+    ) -> Result<MemoryKeys, ControlError> {
+        let base = memory.address();
+        self.register_backing(domain, Backing::owned(memory), base, access)
+    }
+
+    /// Registers memory that someone else keeps; work requests name its first byte by `base`.
+    ///
+    /// # Errors
+    /// As [`Engine::register`].
+    ///
+    /// # Safety
+    /// Until the key is deregistered, the range must stay mapped, readable, and writable if
+    /// `access` allows anyone to write; and no Rust reference may claim that it does not change.
+    #[allow(unsafe_code, reason = "passes the caller's promise on")]
+    pub unsafe fn register_foreign(
+        &mut self,
+        domain: DomainId,
+        start: *mut u8,
+        length: usize,
+        base: u64,
+        access: Access,
+    ) -> Result<MemoryKeys, ControlError> {
+        // SAFETY: the caller promises what `foreign` asks for.
+        let backing = unsafe { Backing::foreign(start, length) };
+        self.register_backing(domain, backing, base, access)
+    }
+
+    fn register_backing(
+        &mut self,
+        domain: DomainId,
+        backing: Backing,
+        base: u64,
+        access: Access,
+    ) -> Result<MemoryKeys, ControlError> {
+        self.check_domain(domain)?;
+        let key = self.keys.register(backing, base, domain, access)?;
+        Ok(MemoryKeys { local: Lkey::new(key), remote: Rkey::new(key) })
+    }
+
+    /// Ends a registration. From the return on nothing touches the memory.
+    ///
+    /// # Errors
+    /// There is no such key.
+    pub fn deregister(&mut self, key: Lkey) -> Result<(), ControlError> {
+        if self.keys.deregister(key.value()) { Ok(()) } else { Err(ControlError::NoSuchKey(key)) }
+    }
+
+    /// A new completion queue for at least `capacity` completions.
+    ///
+    /// # Errors
+    /// Capacity 0, or a limit of the device.
+    pub fn create_completion_queue(
+        &mut self,
+        capacity: u32,
+    ) -> Result<Arc<CompletionQueue>, ControlError> {
+        let limits = &self.options.limits;
+        if self.completion_queues.len() >= limits.completion_queues as usize {
+            let limit = limits.completion_queues;
+            return Err(ControlError::Limit { what: "completion queues", limit });
+        }
+        check_range("completion queue entries", capacity, 1, limits.completions)?;
+        let queue = Arc::new(CompletionQueue::new(capacity));
+        self.completion_queues.push(Arc::clone(&queue));
+        Ok(queue)
+    }
+
+    /// Ends a completion queue.
+    ///
+    /// # Errors
+    /// It belongs to another device, or queue pairs still use it.
+    pub fn destroy_completion_queue(
+        &mut self,
+        queue: &Arc<CompletionQueue>,
+    ) -> Result<(), ControlError> {
+        let position = self.position_of(queue)?;
+        let users = self.live_pairs().filter(|pair| {
+            let queues = &pair.base.queues;
+            Arc::ptr_eq(queues.send_completions(), queue)
+                || Arc::ptr_eq(queues.receive_completions(), queue)
+        });
+        let users = users.count();
+        if users > 0 {
+            return Err(ControlError::CompletionQueueBusy { users });
+        }
+        self.completion_queues.swap_remove(position);
+        Ok(())
+    }
+
+    fn position_of(&self, queue: &Arc<CompletionQueue>) -> Result<usize, ControlError> {
+        let mut queues = self.completion_queues.iter();
+        queues.position(|known| Arc::ptr_eq(known, queue)).ok_or(ControlError::NoSuchQueue)
+    }
+
+    /// A new queue pair, in RESET.
+    ///
+    /// # Errors
+    /// A transport that is not supported, an unknown domain or completion queue, sizes out of
+    /// range, or a limit of the device.
+    pub fn create_queue_pair(
+        &mut self,
+        options: &QueuePairOptions,
+    ) -> Result<Arc<QueuePairQueues>, ControlError> {
+        if options.kind != QueuePairKind::Rc {
+            return Err(ControlError::NotSupported(options.kind));
+        }
+        self.check_domain(options.domain)?;
+        self.position_of(&options.send_completions)?;
+        self.position_of(&options.receive_completions)?;
+        self.check_capacities(&options.capacities)?;
+        let limit = self.options.limits.queue_pairs;
+        if self.by_number.len() >= limit as usize {
+            return Err(ControlError::Limit { what: "queue pairs", limit });
+        }
+        let number = self.next_number();
+        let slot = self.free_slots.pop().unwrap_or(self.pairs.len() as u32);
+        let completions =
+            (Arc::clone(&options.send_completions), Arc::clone(&options.receive_completions));
+        let queues = Arc::new(QueuePairQueues::new(
+            number,
+            options.kind,
+            slot as usize,
+            &options.capacities,
+            completions,
+            Arc::clone(&self.doorbells),
+        ));
+        let pair = QueuePair::new(
+            slot,
+            Arc::clone(&queues),
+            options.domain,
+            options.signal_all,
+            self.options.migration,
+        );
+        if slot as usize == self.pairs.len() {
+            self.pairs.push(None);
+        }
+        self.pairs[slot as usize] = Some(Box::new(pair));
+        self.by_number.insert(number, slot);
+        Ok(queues)
+    }
+
+    fn check_capacities(&self, capacities: &QueueCapacities) -> Result<(), ControlError> {
+        let limits = &self.options.limits;
+        let requests = limits.work_requests;
+        check_range("send work requests", capacities.send_requests, 0, requests)?;
+        check_range("receive work requests", capacities.receive_requests, 0, requests)?;
+        check_range("send segments", capacities.send_segments, 0, limits.segments)?;
+        check_range("receive segments", capacities.receive_segments, 0, limits.segments)?;
+        check_range("inline bytes", capacities.inline_bytes, 0, limits.inline_bytes)
+    }
+
+    /// The next unused number: our slot in the top 8 bits, then an index that started at random and
+    /// counts up, so that a number is not used again soon.
+    fn next_number(&mut self) -> Qpn {
+        loop {
+            let index = self.next_index;
+            self.next_index = self.next_index.wrapping_add(1);
+            let number = Qpn::new(u32::from(self.options.slot) << 16 | u32::from(index));
+            let reserved = number.value() < 2 || number == Qpn::MULTICAST;
+            if !reserved && !self.by_number.contains_key(&number) {
+                return number;
+            }
+        }
+    }
+
+    /// Changes a queue pair's attributes, all or none.
+    ///
+    /// # Errors
+    /// There is no such queue pair, or an attribute is wrong; the error names it.
+    pub fn modify_queue_pair(
+        &mut self,
+        now: Instant,
+        number: Qpn,
+        attributes: &QueuePairAttributes,
+    ) -> Result<(), ControlError> {
+        let slot = self.slot_of(number)?;
+        let device = (self.options.gids.clone(), self.source_ports.clone());
+        let (mtu, rd_atomic) = (self.mtu, self.options.limits.rd_atomic);
+        let device = Device { gids: &device.0, mtu, rd_atomic, source_ports: &device.1 };
+        self.with_pair(slot, now, |pair, ctx| pair.modify(ctx, &device, attributes))
+            .ok_or(ControlError::NoSuchPair(number))?
+            .map_err(ControlError::Modify)
+    }
+
+    /// A queue pair's attributes and sizes.
+    ///
+    /// # Errors
+    /// There is no such queue pair.
+    pub fn query_queue_pair(&self, number: Qpn) -> Result<QueuePairStatus, ControlError> {
+        let slot = self.slot_of(number)?;
+        let pair = self.pairs[slot as usize].as_ref().ok_or(ControlError::NoSuchPair(number))?;
+        let queues = &pair.base.queues;
+        Ok(QueuePairStatus {
+            attributes: pair.attributes(),
+            capacities: QueueCapacities {
+                send_requests: queues.send_queue().capacity(),
+                receive_requests: queues.receive_queue().capacity(),
+                send_segments: queues.send_queue().max_segments() as u32,
+                receive_segments: queues.receive_queue().max_segments() as u32,
+                inline_bytes: queues.send_queue().max_inline() as u32,
+            },
+            kind: queues.kind(),
+            domain: pair.base.domain,
+            signal_all: pair.base.signal_all,
+        })
+    }
+
+    /// Ends a queue pair. Completions that it has given stay in their queues; outstanding work
+    /// requests give none.
+    ///
+    /// # Errors
+    /// There is no such queue pair.
+    pub fn destroy_queue_pair(&mut self, number: Qpn) -> Result<(), ControlError> {
+        let slot = self.slot_of(number)?;
+        self.with_pair(slot, Instant::ZERO, |pair, ctx| {
+            pair.base.queues.set_state(crate::queue::QueuePairState::Reset);
+            pair.leave_path(ctx);
+        });
+        self.ready.remove(slot);
+        self.held.remove(slot);
+        self.deadlines.remove(slot);
+        self.by_number.remove(&number);
+        self.pairs[slot as usize] = None;
+        self.free_slots.push(slot);
+        Ok(())
+    }
+
+    pub(super) fn slot_of(&self, number: Qpn) -> Result<u32, ControlError> {
+        self.by_number.get(&number).copied().ok_or(ControlError::NoSuchPair(number))
+    }
+
+    pub(super) fn live_pairs(&self) -> impl Iterator<Item = &QueuePair> {
+        self.pairs.iter().flatten().map(|pair| &**pair)
+    }
+}
+
+fn check_range(what: &'static str, value: u32, least: u32, most: u32) -> Result<(), ControlError> {
+    if (least..=most).contains(&value) {
+        Ok(())
+    } else {
+        Err(ControlError::Range { what, value, least, most })
+    }
+}

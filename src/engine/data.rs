@@ -1,0 +1,249 @@
+//! The data path: one turn, and its parts.
+
+use super::Engine;
+use super::port::Port;
+use crate::time::Instant;
+use crate::transport::{ACK_HOLD, BurstRules, Context, Counter, QueuePair};
+use crate::wire::{
+    Bth, Headers, IdentificationRule, Message, PKey, Packet, ParseError, ReceivedBurst, SentBurst,
+    Service, Transport, icrc,
+};
+
+/// What a turn did, and when the next one is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TurnReport {
+    /// Packets received.
+    pub received: usize,
+    /// Packets sent.
+    pub sent: usize,
+    /// Another turn has something to do at once: a budget was exhausted, or an acknowledgement
+    /// waits for the application's next post.
+    pub more: bool,
+    /// When the next turn is due if nothing happens; [`Instant::NEVER`] if never.
+    pub next_deadline: Instant,
+}
+
+impl Engine {
+    /// One turn: doorbells, receive burst, deadlines, transmit burst. `budget` bounds the packets
+    /// in each direction.
+    pub fn turn(&mut self, now: Instant, port: &mut dyn Port, budget: usize) -> TurnReport {
+        self.turn += 1;
+        self.take_doorbells(now);
+        self.release_held();
+        let received = port.receive(budget, &mut |burst| self.handle_burst(now, burst));
+        self.handle_deadlines(now);
+        let sent = port.transmit(budget, &mut |slot| self.poll_transmit(now, slot));
+        let holds = !self.held.is_empty();
+        let hold_end = if holds { now + ACK_HOLD } else { Instant::NEVER };
+        TurnReport {
+            received,
+            sent,
+            more: received >= budget || !self.ready.is_empty() || holds,
+            next_deadline: self.deadlines.next().min(hold_end),
+        }
+    }
+
+    /// When the next turn is due if nothing happens, held acknowledgements aside.
+    pub fn next_deadline(&self) -> Instant {
+        self.deadlines.next()
+    }
+
+    fn take_doorbells(&mut self, now: Instant) {
+        let doorbells = std::sync::Arc::clone(&self.doorbells);
+        doorbells.collect(|slot| {
+            self.with_pair(slot as u32, now, |pair, ctx| pair.handle_doorbell(ctx));
+        });
+    }
+
+    /// Acknowledgements that were held during the last turn may leave in this one, behind what the
+    /// application has posted since.
+    fn release_held(&mut self) {
+        while let Some(slot) = self.held.pop() {
+            self.ready.push(slot);
+        }
+    }
+
+    fn handle_deadlines(&mut self, now: Instant) {
+        while let Some(slot) = self.deadlines.pop_due(now) {
+            self.with_pair(slot, now, |pair, ctx| {
+                if pair.deadline() <= now {
+                    pair.handle_deadline(ctx);
+                }
+            });
+        }
+    }
+
+    /// Lends everything around a queue pair for one step, and notes what it wants afterwards. A
+    /// slot without queue pair is left alone (a bell can ring as its queue pair ends).
+    pub(super) fn with_pair<R>(
+        &mut self,
+        slot: u32,
+        now: Instant,
+        step: impl FnOnce(&mut QueuePair, &mut Context<'_>) -> R,
+    ) -> Option<R> {
+        let pair = self.pairs.get_mut(slot as usize)?.as_mut()?;
+        let mut ctx = Context {
+            now,
+            turn: self.turn,
+            keys: &mut self.keys,
+            paths: &mut self.paths,
+            effects: &mut self.effects,
+            counters: &mut self.counters,
+            ready: &mut self.ready,
+        };
+        let result = step(pair, &mut ctx);
+        if pair.holds_reply() {
+            self.held.push(slot);
+        }
+        self.deadlines.set(slot, pair.deadline());
+        Some(result)
+    }
+
+    /// A burst that has arrived.
+    pub(crate) fn handle_burst(&mut self, now: Instant, burst: &ReceivedBurst<'_>) {
+        for (index, segment) in burst.segments().enumerate() {
+            self.counters.count(Counter::ReceivedPackets);
+            if burst.traffic_class & 3 == 3 {
+                self.counters.count(Counter::ReceivedCongestionMark);
+            }
+            if let Err(reason) = self.handle_segment(now, burst, index, segment) {
+                self.counters.count(reason);
+            }
+        }
+    }
+
+    /// One packet, in the specification's order of checks; what is wrong is a reason to drop it.
+    fn handle_segment(
+        &mut self,
+        now: Instant,
+        burst: &ReceivedBurst<'_>,
+        index: usize,
+        segment: &[u8],
+    ) -> Result<(), Counter> {
+        let packet = match Packet::parse(segment) {
+            Ok(packet) => packet,
+            Err(ParseError::UnknownOpcode) => {
+                return self.handle_unsupported(now, burst, index, segment);
+            }
+            Err(_) => return Err(Counter::DropMalformed),
+        };
+        let headers = &packet.headers;
+        let slot = self.admit(burst, headers.destination, headers.pkey)?;
+        self.check_icrc(burst, index, segment)?;
+        match headers.service {
+            Service::Congestion => {
+                self.counters.count(Counter::ReceivedCongestionNotification);
+                return Ok(());
+            }
+            Service::Rc => {}
+            _ => return Err(Counter::DropWrongTransport),
+        }
+        self.with_pair(slot, now, |pair, ctx| dispatch(pair, ctx, headers, packet.payload))
+            .unwrap_or(Err(Counter::DropUnknownQueuePair))
+    }
+
+    /// The queue pair that a packet is for, if that may receive from its sender.
+    fn admit(
+        &self,
+        burst: &ReceivedBurst<'_>,
+        destination: crate::wire::Qpn,
+        pkey: PKey,
+    ) -> Result<u32, Counter> {
+        let slot = *self.by_number.get(&destination).ok_or(Counter::DropUnknownQueuePair)?;
+        let pair = self.pairs[slot as usize].as_ref().ok_or(Counter::DropUnknownQueuePair)?;
+        if !pair.state().receives() {
+            return Err(Counter::DropWrongState);
+        }
+        let flow = pair.base.peer.ok_or(Counter::DropWrongState)?.flow;
+        if burst.flow.source != flow.destination || burst.flow.destination != flow.source {
+            return Err(Counter::DropWrongAddress);
+        }
+        if !PKey::DEFAULT.admits(pkey) {
+            return Err(Counter::DropPkeyMismatch);
+        }
+        Ok(slot)
+    }
+
+    fn check_icrc(
+        &mut self,
+        burst: &ReceivedBurst<'_>,
+        index: usize,
+        segment: &[u8],
+    ) -> Result<(), Counter> {
+        match icrc::judge(burst, index, segment, self.options.strict) {
+            icrc::Verdict::Right => Ok(()),
+            icrc::Verdict::Recovered(_) => {
+                self.counters.count(Counter::RecoveredIdentification);
+                Ok(())
+            }
+            icrc::Verdict::Wrong => Err(Counter::DropBadIcrc),
+        }
+    }
+
+    /// An unknown opcode is dropped, except that an RC responder refuses a reserved one of its own
+    /// transport where a request was expected.
+    fn handle_unsupported(
+        &mut self,
+        now: Instant,
+        burst: &ReceivedBurst<'_>,
+        index: usize,
+        segment: &[u8],
+    ) -> Result<(), Counter> {
+        let bytes = segment.first_chunk().ok_or(Counter::DropMalformed)?;
+        let bth = Bth::parse(bytes);
+        if Transport::of_byte(bth.opcode) != Some(Transport::Rc) || bth.version != 0 {
+            return Err(Counter::DropUnexpectedOpcode);
+        }
+        let slot = self.admit(burst, bth.destination, bth.pkey)?;
+        self.check_icrc(burst, index, segment)?;
+        self.with_pair(slot, now, |pair, ctx| pair.handle_unsupported(ctx, bth.psn));
+        Ok(())
+    }
+
+    /// Makes the next burst, from the next queue pair in turn that has something to send.
+    #[must_use]
+    pub(crate) fn poll_transmit(&mut self, now: Instant, slot: &mut [u8]) -> Option<SentBurst> {
+        let rules = BurstRules {
+            max_segments: self.max_segments,
+            identification: self.identification_rule,
+        };
+        while let Some(pair) = self.ready.pop() {
+            let identification = self.identification;
+            let burst = self.with_pair(pair, now, |pair, ctx| {
+                pair.poll_transmit(ctx, slot, rules, identification)
+            });
+            if let Some(burst) = burst.flatten() {
+                if self.identification_rule == IdentificationRule::BasePlusIndex {
+                    self.identification = identification.wrapping_add(burst.packets() as u16);
+                }
+                self.ready.push(pair);
+                return Some(burst);
+            }
+        }
+        None
+    }
+}
+
+/// Hands a packet to the half of the queue pair that it is for.
+fn dispatch(
+    pair: &mut QueuePair,
+    ctx: &mut Context<'_>,
+    headers: &Headers,
+    payload: &[u8],
+) -> Result<(), Counter> {
+    match headers.message {
+        Message::ReadResponseFirst(_)
+        | Message::ReadResponseMiddle
+        | Message::ReadResponseLast(_)
+        | Message::ReadResponseOnly(_)
+        | Message::Acknowledge(_)
+        | Message::AtomicAcknowledge(..) => {
+            if pair.state() < crate::queue::QueuePairState::Rts {
+                return Err(Counter::DropWrongState);
+            }
+            pair.handle_response(ctx, headers, payload);
+        }
+        _ => pair.handle_request(ctx, headers, payload),
+    }
+    Ok(())
+}

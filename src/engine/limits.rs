@@ -1,0 +1,67 @@
+//! Everything has a limit, given at creation.
+
+use std::net::IpAddr;
+
+/// The most of each thing that a device gives out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Queue pairs, at most 65536.
+    pub queue_pairs: u32,
+    /// Work requests in a queue.
+    pub work_requests: u32,
+    /// Segments in a work request.
+    pub segments: u32,
+    /// Inline bytes in a work request.
+    pub inline_bytes: u32,
+    /// Completion queues.
+    pub completion_queues: u32,
+    /// Entries of a completion queue.
+    pub completions: u32,
+    /// Protection domains.
+    pub domains: u32,
+    /// Memory regions.
+    pub regions: u32,
+    /// READs and atomics under way on a queue pair, in each direction.
+    pub rd_atomic: u8,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            queue_pairs: 65_536,
+            work_requests: 32_768,
+            segments: 32,
+            inline_bytes: 1024,
+            completion_queues: 65_536,
+            completions: 4_194_304,
+            domains: 65_536,
+            regions: 1_048_576,
+            rd_atomic: 128,
+        }
+    }
+}
+
+/// What an engine is made with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EngineOptions {
+    /// Where all randomness comes from: first queue pair number, keys.
+    pub seed: u64,
+    /// The top 8 bits of all queue pair numbers, which tell the processes of a host apart.
+    pub slot: u8,
+    /// Own addresses, in the order of their GID indexes.
+    pub gids: Vec<IpAddr>,
+    /// Limits.
+    pub limits: Limits,
+    /// Whether packets are dropped whose IPv4 identification a socket did not show and which are
+    /// right only with another one than our own senders use.
+    pub strict: bool,
+    /// The MigReq bit of sent packets. Hardware sends 1, and some of it wants to see 1.
+    pub migration: bool,
+}
+
+impl EngineOptions {
+    /// Usual options for a device with these addresses.
+    pub fn new(seed: u64, gids: Vec<IpAddr>) -> Self {
+        Self { seed, slot: 0, gids, limits: Limits::default(), strict: false, migration: true }
+    }
+}

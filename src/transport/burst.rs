@@ -1,0 +1,105 @@
+//! Fills a slot with the packets of one burst: equal sizes, the last may be shorter.
+
+use crate::wire::{Flow, Headers, ICRC_LENGTH, IdentificationRule, SentBurst, icrc, pad};
+
+/// What the slot's port allows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BurstRules {
+    pub(crate) max_segments: usize,
+    pub(crate) identification: IdentificationRule,
+}
+
+/// A slot that is being filled.
+pub(crate) struct BurstWriter<'a> {
+    slot: &'a mut [u8],
+    rules: BurstRules,
+    flow: Flow,
+    traffic_class: u8,
+    first_identification: u16,
+    segment: usize,
+    length: usize,
+    packets: usize,
+    /// A shorter packet was added: it is the last.
+    closed: bool,
+}
+
+impl<'a> BurstWriter<'a> {
+    pub(crate) fn new(
+        slot: &'a mut [u8],
+        rules: BurstRules,
+        flow: Flow,
+        traffic_class: u8,
+        first_identification: u16,
+    ) -> Self {
+        Self {
+            slot,
+            rules,
+            flow,
+            traffic_class,
+            first_identification,
+            segment: 0,
+            length: 0,
+            packets: 0,
+            closed: false,
+        }
+    }
+
+    /// Packets in the slot so far.
+    pub(crate) fn packets(&self) -> usize {
+        self.packets
+    }
+
+    /// Whether a packet with these headers and so much payload can still be added.
+    pub(crate) fn fits(&self, headers: &Headers, payload: usize) -> bool {
+        let size = packet_size(headers, payload);
+        let as_next = self.packets == 0
+            || (!self.closed && size <= self.segment && self.packets < self.rules.max_segments);
+        as_next && self.length + size <= self.slot.len()
+    }
+
+    /// Adds a packet, which must fit; `gather` writes its payload. If it fails nothing is added.
+    pub(crate) fn add<E>(
+        &mut self,
+        headers: &Headers,
+        payload: usize,
+        gather: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        assert!(self.fits(headers, payload), "the caller asks first whether a packet fits");
+        let size = packet_size(headers, payload);
+        let packet = &mut self.slot[self.length..self.length + size];
+        let (body, crc) = packet.split_at_mut(size - ICRC_LENGTH);
+        let start = headers.emit(body, payload);
+        gather(&mut body[start..start + payload])?;
+        body[start + payload..].fill(0);
+        let rule = self.rules.identification;
+        let identification = rule.of_segment(self.first_identification, self.packets);
+        crc.copy_from_slice(&icrc::of_datagram(
+            &self.flow,
+            identification,
+            icrc::DONT_FRAGMENT,
+            body,
+        ));
+        if self.packets == 0 {
+            self.segment = size;
+        }
+        self.closed = size < self.segment;
+        self.packets += 1;
+        self.length += size;
+        Ok(())
+    }
+
+    /// The burst, if anything was added.
+    pub(crate) fn finish(self) -> Option<SentBurst> {
+        (self.packets > 0).then_some(SentBurst {
+            flow: self.flow,
+            traffic_class: self.traffic_class,
+            first_identification: self.first_identification,
+            segment: self.segment,
+            length: self.length,
+        })
+    }
+}
+
+fn packet_size(headers: &Headers, payload: usize) -> usize {
+    headers.length() + payload + pad(payload) + ICRC_LENGTH
+}

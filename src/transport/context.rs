@@ -1,0 +1,116 @@
+//! What a queue pair's state machine may touch beside itself, and when it is.
+
+use super::counters::{Counter, Counters};
+use super::effects::{AsyncEvent, Effects};
+use super::path::{Path, PathId, PathTable};
+use super::ready::ReadyList;
+use crate::memory::{DomainId, KeyTable};
+use crate::queue::sync::Arc;
+use crate::queue::{Access, PathMtu};
+use crate::queue::{
+    AddressVector, Completion, CompletionQueue, QueuePairAttributes, QueuePairQueues,
+};
+use crate::time::Instant;
+use crate::wire::{Flow, Headers, Message, Psn, Qpn, Service};
+
+/// Everything around a queue pair, lent for one step.
+pub(crate) struct Context<'a> {
+    pub(crate) now: Instant,
+    /// Number of the engine's turn.
+    pub(crate) turn: u64,
+    pub(crate) keys: &'a mut KeyTable,
+    pub(crate) paths: &'a mut PathTable,
+    pub(crate) effects: &'a mut Effects,
+    pub(crate) counters: &'a mut Counters,
+    pub(crate) ready: &'a mut ReadyList,
+}
+
+impl Context<'_> {
+    /// Puts a completion into its queue. Returns whether there was room; if not, the queue pair
+    /// has to go into error.
+    #[must_use]
+    pub(crate) fn complete(
+        &mut self,
+        queue: &Arc<CompletionQueue>,
+        completion: &Completion,
+    ) -> bool {
+        match queue.push(completion) {
+            Ok(notify) => {
+                if notify {
+                    self.effects.notifications.push(Arc::clone(queue));
+                }
+                true
+            }
+            Err(_) => {
+                self.effects.event(AsyncEvent::CompletionQueueOverrun(Arc::clone(queue)));
+                false
+            }
+        }
+    }
+
+    pub(crate) fn count(&mut self, counter: Counter) {
+        self.counters.count(counter);
+    }
+
+    pub(crate) fn path(&mut self, id: PathId) -> &mut Path {
+        self.paths.get_mut(id)
+    }
+
+    /// Gives back window of a path, and lets those try again that wait for it.
+    pub(crate) fn release(&mut self, id: PathId, cost: u64) {
+        let path = self.paths.get_mut(id);
+        path.release(cost);
+        while let Some(slot) = path.next_waiting() {
+            self.ready.push(slot);
+        }
+    }
+}
+
+/// The connection's other end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer {
+    pub(crate) flow: Flow,
+    pub(crate) traffic_class: u8,
+    pub(crate) path: PathId,
+}
+
+/// What a queue pair is, as opposed to what it is doing: the attributes in force.
+pub(crate) struct Base {
+    pub(crate) slot: u32,
+    pub(crate) queues: Arc<QueuePairQueues>,
+    pub(crate) domain: DomainId,
+    pub(crate) signal_all: bool,
+    /// The MigReq bit that we send.
+    pub(crate) migration: bool,
+    /// Attributes that were set; what was not is `None`.
+    pub(crate) attributes: QueuePairAttributes,
+    /// Bytes of a READ request at most; fixed at RTR.
+    pub(crate) chunk: u32,
+    pub(crate) peer: Option<Peer>,
+}
+
+impl Base {
+    pub(crate) fn mtu(&self) -> u32 {
+        self.attributes.path_mtu.unwrap_or(PathMtu::Mtu256).bytes() as u32
+    }
+
+    pub(crate) fn access(&self) -> Access {
+        self.attributes.access.unwrap_or(Access::NONE)
+    }
+
+    pub(crate) fn address(&self) -> Option<&AddressVector> {
+        self.attributes.address.as_ref()
+    }
+
+    pub(crate) fn number(&self) -> Qpn {
+        self.queues.number()
+    }
+
+    /// Headers of an RC packet to the peer.
+    pub(crate) fn headers(&self, message: Message, psn: Psn) -> Headers {
+        let destination = self.attributes.destination.unwrap_or_default();
+        let mut headers = Headers::request(Service::Rc, message, destination, psn);
+        headers.migration = self.migration;
+        headers
+    }
+}

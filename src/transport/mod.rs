@@ -1,0 +1,37 @@
+//! Queue pair state machines. Pure: time, memory and everything else outside is lent for a step.
+//!
+//! ```text
+//!              ┌───────────── QueuePair ─────────────┐
+//!  requests ──▶│ Responder ─ notes replies           │
+//!  answers  ──▶│ Requester ─ completes work requests │──▶ poll_transmit: one burst
+//!  deadline ──▶│ RetryClock                          │
+//!  doorbell ──▶└─────────────────────────────────────┘
+//! ```
+//!
+//! `handle_*` takes something in and only changes state; `poll_transmit` is the only place where a
+//! frame is made, and no queue of frames stands below it: nothing has to be taken back.
+
+mod burst;
+mod context;
+mod counters;
+mod effects;
+mod fault;
+mod pair;
+mod path;
+mod rc;
+mod ready;
+mod segment;
+mod settings;
+mod table;
+
+pub use counters::{Counter, Counters};
+pub use effects::{AsyncEvent, Effects};
+pub use table::{AttributeList, ModifyError};
+
+pub(crate) use burst::BurstRules;
+pub(crate) use context::Context;
+pub(crate) use pair::QueuePair;
+pub(crate) use path::PathTable;
+pub(crate) use rc::ACK_HOLD;
+pub(crate) use ready::ReadyList;
+pub(crate) use settings::Device;

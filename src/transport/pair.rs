@@ -1,0 +1,318 @@
+//! A queue pair: its attributes, and the two halves that work for it.
+
+use super::burst::{BurstRules, BurstWriter};
+use super::context::{Base, Context, Peer};
+use super::effects::AsyncEvent;
+use super::fault::{Fault, FaultEvent};
+use super::rc::{Outcome, QueueOverrun, Requester, Responder};
+use super::settings::{Device, check_values, merge};
+use super::table::{self, ModifyError};
+use crate::memory::DomainId;
+use crate::queue::sync::Arc;
+use crate::queue::{CompletionStatus, QueuePairAttributes, QueuePairQueues, QueuePairState};
+use crate::time::Instant;
+use crate::wire::{Flow, Headers, Psn, SentBurst};
+
+/// READ requests ask for at most so many bytes, rounded down to a multiple of the path MTU (which
+/// divides it). The window decides when the next chunk starts.
+const READ_CHUNK: u32 = 64 * 1024;
+
+/// See the module's text.
+pub(crate) struct QueuePair {
+    pub(crate) base: Base,
+    requester: Requester,
+    responder: Responder,
+    /// The last burst held requests: replies may go before the next ones.
+    requested_last: bool,
+    /// The event for the end of draining is still owed.
+    drain_event_owed: bool,
+    /// The peer has been heard in RTR.
+    established: bool,
+}
+
+impl QueuePair {
+    pub(crate) fn new(
+        slot: u32,
+        queues: Arc<QueuePairQueues>,
+        domain: DomainId,
+        signal_all: bool,
+        migration: bool,
+    ) -> Self {
+        let base = Base {
+            slot,
+            queues,
+            domain,
+            signal_all,
+            migration,
+            attributes: QueuePairAttributes::default(),
+            chunk: READ_CHUNK,
+            peer: None,
+        };
+        Self {
+            base,
+            requester: Requester::new(),
+            responder: Responder::new(),
+            requested_last: false,
+            drain_event_owed: false,
+            established: false,
+        }
+    }
+
+    pub(crate) fn state(&self) -> QueuePairState {
+        self.base.queues.state()
+    }
+
+    /// Changes attributes, all or none.
+    pub(crate) fn modify(
+        &mut self,
+        ctx: &mut Context<'_>,
+        device: &Device<'_>,
+        attributes: &QueuePairAttributes,
+    ) -> Result<(), ModifyError> {
+        let from = self.state();
+        let to = table::check(self.base.queues.kind(), from, attributes)?;
+        check_values(device, attributes)?;
+        if to == QueuePairState::Reset {
+            self.reset(ctx);
+            return Ok(());
+        }
+        if to == QueuePairState::Error {
+            self.enter_error(ctx, None, None);
+            self.responder.forget_replies();
+            return Ok(());
+        }
+        merge(&mut self.base.attributes, attributes);
+        if attributes.address.is_some() {
+            self.resolve_peer(ctx, device);
+        }
+        match (from, to) {
+            (QueuePairState::Init, QueuePairState::Rtr) => {
+                self.responder.begin(attributes.receive_psn.unwrap_or_default());
+            }
+            (QueuePairState::Rtr, QueuePairState::Rts) => {
+                self.requester.begin(&self.base, attributes.send_psn.unwrap_or_default());
+            }
+            (QueuePairState::Rts, QueuePairState::Sqd) => {
+                self.drain_event_owed = attributes.drain_notification == Some(true);
+            }
+            _ => {}
+        }
+        self.base.queues.set_state(to);
+        ctx.ready.push(self.base.slot);
+        self.settle(ctx);
+        Ok(())
+    }
+
+    fn resolve_peer(&mut self, ctx: &mut Context<'_>, device: &Device<'_>) {
+        let Some(address) = self.base.address().copied() else { return };
+        let Some(source) = device.gids.get(usize::from(address.gid_index)).copied() else { return };
+        let own = self.base.number().value();
+        let other = self.base.attributes.destination.unwrap_or_default().value();
+        let flow = Flow {
+            source,
+            destination: address.destination,
+            source_port: device.source_port(own ^ other),
+        };
+        self.leave_path(ctx);
+        let path = ctx.paths.join(address.destination);
+        self.base.peer = Some(Peer { flow, traffic_class: address.traffic_class, path });
+    }
+
+    /// Gives the path back with everything that is charged to it.
+    pub(crate) fn leave_path(&mut self, ctx: &mut Context<'_>) {
+        let Some(peer) = self.base.peer else { return };
+        self.requester.uncharge(&self.base, ctx);
+        self.base.peer = None;
+        ctx.paths.leave(peer.path, self.base.slot);
+    }
+
+    fn reset(&mut self, ctx: &mut Context<'_>) {
+        self.requester.give_up(&self.base, ctx);
+        self.leave_path(ctx);
+        self.base.queues.set_state(QueuePairState::Reset);
+        self.base.queues.send.clear();
+        self.base.queues.receive.clear();
+        self.base.attributes = QueuePairAttributes::default();
+        self.requester = Requester::new();
+        self.responder = Responder::new();
+        self.requested_last = false;
+        self.drain_event_owed = false;
+        self.established = false;
+    }
+
+    /// The bell was rung: something was posted.
+    pub(crate) fn handle_doorbell(&mut self, ctx: &mut Context<'_>) {
+        match self.state() {
+            QueuePairState::Error => self.flush_posted(ctx),
+            state if state >= QueuePairState::Rts => ctx.ready.push(self.base.slot),
+            _ => {}
+        }
+    }
+
+    fn flush_posted(&mut self, ctx: &mut Context<'_>) {
+        // A queue that has no room was reported when it overran.
+        let _ = self.requester.flush_posted(&self.base, ctx);
+        self.responder.flush(&self.base, ctx, None);
+    }
+
+    /// A request of the peer, in a state that receives.
+    pub(crate) fn handle_request(
+        &mut self,
+        ctx: &mut Context<'_>,
+        headers: &Headers,
+        payload: &[u8],
+    ) {
+        self.note_first_packet(ctx);
+        let outcome = self.responder.handle_request(&self.base, ctx, headers, payload);
+        self.act_on(ctx, outcome);
+    }
+
+    /// A request with an opcode that does not exist, in a state that receives.
+    pub(crate) fn handle_unsupported(&mut self, ctx: &mut Context<'_>, psn: Psn) {
+        self.note_first_packet(ctx);
+        let outcome = self.responder.handle_unsupported(ctx, psn);
+        self.act_on(ctx, outcome);
+    }
+
+    fn note_first_packet(&mut self, ctx: &mut Context<'_>) {
+        if !self.established && self.state() == QueuePairState::Rtr {
+            ctx.effects.event(AsyncEvent::CommunicationEstablished(self.base.number()));
+        }
+        self.established = true;
+    }
+
+    fn act_on(&mut self, ctx: &mut Context<'_>, outcome: Outcome) {
+        match outcome {
+            Outcome::Fine => {}
+            Outcome::Fault(fault) => self.on_fault(ctx, fault),
+            Outcome::Overrun => self.on_overrun(ctx),
+        }
+        if self.responder.owes_urgent() {
+            ctx.ready.push(self.base.slot);
+        }
+    }
+
+    /// The peer's request was faulty: the NAK is noted, everything else ends.
+    fn on_fault(&mut self, ctx: &mut Context<'_>, fault: Fault) {
+        let number = self.base.number();
+        match fault.event() {
+            FaultEvent::None => {}
+            FaultEvent::RequestError => ctx.effects.event(AsyncEvent::RequestError(number)),
+            FaultEvent::AccessError => ctx.effects.event(AsyncEvent::AccessError(number)),
+        }
+        self.enter_error(ctx, None, fault.receive_status());
+        ctx.ready.push(self.base.slot);
+    }
+
+    fn on_overrun(&mut self, ctx: &mut Context<'_>) {
+        ctx.effects.event(AsyncEvent::QueuePairFatal(self.base.number()));
+        self.enter_error(ctx, None, None);
+        self.responder.forget_replies();
+    }
+
+    /// An answer of the peer, in a state that sends.
+    pub(crate) fn handle_response(
+        &mut self,
+        ctx: &mut Context<'_>,
+        headers: &Headers,
+        payload: &[u8],
+    ) {
+        self.requester.handle_response(&self.base, ctx, headers, payload);
+        self.settle(ctx);
+    }
+
+    pub(crate) fn deadline(&self) -> Instant {
+        self.requester.deadline()
+    }
+
+    pub(crate) fn handle_deadline(&mut self, ctx: &mut Context<'_>) {
+        self.requester.handle_deadline(&self.base, ctx);
+        self.settle(ctx);
+    }
+
+    /// Completes what is finished and acts on what has failed.
+    fn settle(&mut self, ctx: &mut Context<'_>) {
+        if let Err(QueueOverrun) = self.requester.complete_finished(&self.base, ctx) {
+            self.on_overrun(ctx);
+        } else if let Some(status) = self.requester.due_failure() {
+            self.enter_error(ctx, Some(status), None);
+            self.responder.forget_replies();
+        }
+        let drained = self.state() == QueuePairState::Sqd && self.requester.is_drained();
+        if drained && std::mem::take(&mut self.drain_event_owed) {
+            ctx.effects.event(AsyncEvent::SendQueueDrained(self.base.number()));
+        }
+    }
+
+    /// Both queues are flushed: the oldest send ends with `send`, the oldest receive with
+    /// `receive`, if given. Replies that are owed stay.
+    fn enter_error(
+        &mut self,
+        ctx: &mut Context<'_>,
+        send: Option<CompletionStatus>,
+        receive: Option<CompletionStatus>,
+    ) {
+        self.base.queues.set_state(QueuePairState::Error);
+        let sends = self.requester.flush(&self.base, ctx, send);
+        let receives = self.responder.flush(&self.base, ctx, receive);
+        if sends.is_err() || !receives {
+            ctx.effects.event(AsyncEvent::QueuePairFatal(self.base.number()));
+        }
+    }
+
+    /// Fills the slot with one burst, if there is something to send.
+    pub(crate) fn poll_transmit(
+        &mut self,
+        ctx: &mut Context<'_>,
+        slot: &mut [u8],
+        rules: BurstRules,
+        identification: u16,
+    ) -> Option<SentBurst> {
+        let peer = self.base.peer?;
+        let class = peer.traffic_class;
+        let mut writer = BurstWriter::new(slot, rules, peer.flow, class, identification);
+        let reply_first = self.requested_last && self.responder.has_reply(ctx);
+        if !reply_first {
+            self.requester.fill(&self.base, ctx, &mut writer);
+            self.requested_last = writer.packets() > 0;
+        }
+        if writer.packets() == 0 {
+            let filled = self.responder.fill(&self.base, ctx, &mut writer);
+            self.requested_last = false;
+            if let Err(fault) = filled {
+                self.on_fault(ctx, fault);
+            }
+        }
+        if writer.packets() == 0 && reply_first {
+            self.requester.fill(&self.base, ctx, &mut writer);
+            self.requested_last = writer.packets() > 0;
+        }
+        self.settle(ctx);
+        writer.finish()
+    }
+
+    /// Whether a reply is owed that may not leave yet.
+    pub(crate) fn holds_reply(&self) -> bool {
+        self.responder.owes_reply()
+    }
+
+    /// What `query` shows.
+    pub(crate) fn attributes(&self) -> QueuePairAttributes {
+        let state = self.state();
+        QueuePairAttributes {
+            state: Some(state),
+            current_state: Some(state),
+            ..self.base.attributes
+        }
+    }
+
+    /// Panics if the state contradicts itself; for tests.
+    pub(crate) fn check_invariants(&self) {
+        self.requester.check_invariants();
+    }
+
+    /// Cost that this queue pair has under way on its path.
+    pub(crate) fn in_flight(&self) -> u64 {
+        self.requester.in_flight()
+    }
+}

@@ -1,0 +1,173 @@
+//! Flow control by destination address, shared by all queue pairs that send there.
+//!
+//! Below a software stack no fabric is lossless: a socket drops silently when its buffer is full.
+//! Linux charges a buffer about 832 bytes a packet and twice its bytes, so that is the currency: a
+//! window of cost, which grows while nothing is lost and shrinks when something is.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
+
+use crate::time::{Instant, MICROSECOND, MILLISECOND};
+
+/// What a receiving socket is charged for so many packets with so many bytes.
+pub(crate) const fn cost(packets: u32, bytes: u64) -> u64 {
+    packets as u64 * 832 + bytes * 2
+}
+
+const INITIAL_WINDOW: u64 = 128 * 1024;
+/// One small burst.
+const MIN_WINDOW: u64 = 32 * 1024;
+const MAX_WINDOW: u64 = 4 * 1024 * 1024;
+/// Growth for each window that is acknowledged.
+const GROWTH: u64 = 32 * 1024;
+const MIN_PROBE: u64 = 200 * MICROSECOND;
+/// Before the first measurement.
+const FIRST_PROBE: u64 = MILLISECOND;
+
+/// Number of a path in its table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PathId(u32);
+
+/// State of the way to one address.
+#[derive(Debug)]
+pub(crate) struct Path {
+    destination: IpAddr,
+    users: u32,
+    window: u64,
+    in_flight: u64,
+    smoothed_rtt: Option<u64>,
+    /// No second reduction for losses of the same time.
+    reduced_at: Option<Instant>,
+    /// Queue pairs that found the window full.
+    waiting: VecDeque<u32>,
+}
+
+impl Path {
+    fn new(destination: IpAddr) -> Self {
+        Self {
+            destination,
+            users: 0,
+            window: INITIAL_WINDOW,
+            in_flight: 0,
+            smoothed_rtt: None,
+            reduced_at: None,
+            waiting: VecDeque::new(),
+        }
+    }
+
+    /// Whether so much more fits the window.
+    pub(crate) fn has_room(&self, cost: u64) -> bool {
+        self.in_flight + cost <= self.window
+    }
+
+    pub(crate) fn charge(&mut self, cost: u64) {
+        self.in_flight += cost;
+    }
+
+    /// What was charged is acknowledged, or given up.
+    pub(crate) fn release(&mut self, cost: u64) {
+        assert!(self.in_flight >= cost, "a path is released of no more than it was charged");
+        self.in_flight -= cost;
+    }
+
+    pub(crate) fn in_flight(&self) -> u64 {
+        self.in_flight
+    }
+
+    /// Current window, in cost.
+    pub(crate) fn window(&self) -> u64 {
+        self.window
+    }
+
+    /// So much was acknowledged without loss.
+    pub(crate) fn grow(&mut self, acknowledged: u64) {
+        let step = GROWTH * acknowledged / self.window.max(1);
+        self.window = (self.window + step).min(MAX_WINDOW);
+    }
+
+    /// Something was lost.
+    pub(crate) fn shrink(&mut self, now: Instant) {
+        let quiet = self.smoothed_rtt.unwrap_or(FIRST_PROBE);
+        if self.reduced_at.is_some_and(|at| now - at < quiet) {
+            return;
+        }
+        self.reduced_at = Some(now);
+        self.window = (self.window * 7 / 10).max(MIN_WINDOW);
+    }
+
+    /// A round trip was measured.
+    pub(crate) fn measured(&mut self, rtt: u64) {
+        self.smoothed_rtt = Some(self.smoothed_rtt.map_or(rtt, |old| old - old / 8 + rtt / 8));
+    }
+
+    /// Wait before the first probe for something unanswered.
+    pub(crate) fn probe_interval(&self) -> u64 {
+        self.smoothed_rtt.map_or(FIRST_PROBE, |rtt| (4 * rtt).max(MIN_PROBE))
+    }
+
+    /// Remembers a queue pair that waits for room.
+    pub(crate) fn wait(&mut self, slot: u32) {
+        self.waiting.push_back(slot);
+    }
+
+    /// The next queue pair to try again, while there is room.
+    pub(crate) fn next_waiting(&mut self) -> Option<u32> {
+        if self.in_flight < self.window { self.waiting.pop_front() } else { None }
+    }
+
+    fn forget(&mut self, slot: u32) {
+        self.waiting.retain(|waiting| *waiting != slot);
+    }
+}
+
+/// All paths of a device.
+#[derive(Debug, Default)]
+pub(crate) struct PathTable {
+    paths: Vec<Path>,
+    by_address: HashMap<IpAddr, u32>,
+    free: Vec<u32>,
+}
+
+impl PathTable {
+    /// The path to `destination`, for one more user.
+    pub(crate) fn join(&mut self, destination: IpAddr) -> PathId {
+        let index = match self.by_address.get(&destination) {
+            Some(index) => *index,
+            None => self.add(destination),
+        };
+        self.paths[index as usize].users += 1;
+        PathId(index)
+    }
+
+    fn add(&mut self, destination: IpAddr) -> u32 {
+        let path = Path::new(destination);
+        let index = if let Some(index) = self.free.pop() {
+            self.paths[index as usize] = path;
+            index
+        } else {
+            self.paths.push(path);
+            self.paths.len() as u32 - 1
+        };
+        self.by_address.insert(destination, index);
+        index
+    }
+
+    /// One user less: the queue pair in `slot`.
+    pub(crate) fn leave(&mut self, id: PathId, slot: u32) {
+        let path = &mut self.paths[id.0 as usize];
+        path.forget(slot);
+        path.users -= 1;
+        if path.users == 0 {
+            self.by_address.remove(&path.destination);
+            self.free.push(id.0);
+        }
+    }
+
+    pub(crate) fn get(&self, id: PathId) -> &Path {
+        &self.paths[id.0 as usize]
+    }
+
+    pub(crate) fn get_mut(&mut self, id: PathId) -> &mut Path {
+        &mut self.paths[id.0 as usize]
+    }
+}

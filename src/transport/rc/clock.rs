@@ -1,0 +1,224 @@
+//! The requester's time: retries left, probe timer, local ACK timeout, the pause after RNR.
+//!
+//! The probe timer is short and free: it asks again with one packet and uses up nothing. The local
+//! ACK timeout is the one that the application set; only its expiries and sequence NAKs use up
+//! `retry_cnt`, and any progress reloads it.
+
+use super::requester::Blocked;
+use crate::queue::QueuePairAttributes;
+use crate::time::{Instant, MILLISECOND, SECOND};
+use crate::transport::context::{Base, Context};
+use crate::wire::Psn;
+
+/// Local ACK timeouts below this are rounded up: a software peer may be out of the processor for
+/// longer, and the specification asks only that the timeout be no shorter than the value.
+const MIN_ACK_TIMEOUT: u64 = MILLISECOND;
+const MAX_PROBE: u64 = SECOND;
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub(super) struct RetryClock {
+    retries_left: u8,
+    rnr_left: u8,
+    probe_at: Option<Instant>,
+    ack_timeout_at: Option<Instant>,
+    rnr_until: Option<Instant>,
+    /// Doublings of the probe interval since the last progress.
+    backoff: u32,
+    /// One packet was sent again to provoke an answer; the rest waits for it.
+    probing: bool,
+    /// The next packet must ask for an acknowledgement.
+    ask: bool,
+    /// A round trip being measured.
+    sample: Option<(Psn, Instant)>,
+    /// The oldest PSN when a NAK last made us step back: at the same place, only a timer may.
+    stepped_back_at: Option<Psn>,
+}
+
+/// What is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    Nothing,
+    RnrOver,
+    AckTimeout,
+    Probe,
+}
+
+/// 4.096 µs × 2^t, or none for t = 0.
+pub(super) fn ack_timeout(attributes: &QueuePairAttributes) -> Option<u64> {
+    let exponent = attributes.timeout.filter(|exponent| *exponent > 0)?;
+    Some((4096u64 << exponent.min(31)).max(MIN_ACK_TIMEOUT))
+}
+
+impl RetryClock {
+    /// Full retry counters.
+    pub(super) fn reload(&mut self, base: &Base) {
+        self.retries_left = base.attributes.retry_count.unwrap_or(0);
+        self.rnr_left = base.attributes.rnr_retry.unwrap_or(0);
+    }
+
+    /// Whether time forbids sending.
+    pub(super) fn may_send(&self, at_oldest: bool) -> Result<(), Blocked> {
+        if self.rnr_until.is_some() {
+            Err(Blocked::ReceiverNotReady)
+        } else if self.probing && !at_oldest {
+            Err(Blocked::Probing)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Whether the next packet must ask for an acknowledgement.
+    pub(super) fn asks(&self) -> bool {
+        self.ask
+    }
+
+    /// A packet was sent; `measured` if its answer tells the round trip.
+    pub(super) fn sent(&mut self, base: &Base, ctx: &Context<'_>, psn: Psn, measured: bool) {
+        self.ask = false;
+        if measured && self.sample.is_none() {
+            self.sample = Some((psn, ctx.now));
+        }
+        if self.ack_timeout_at.is_none() && self.probe_at.is_none() {
+            self.arm(base, ctx);
+        }
+    }
+
+    /// Starts both timers anew.
+    fn arm(&mut self, base: &Base, ctx: &Context<'_>) {
+        self.arm_probe(base, ctx);
+        self.ack_timeout_at = ack_timeout(&base.attributes).map(|timeout| ctx.now + timeout);
+    }
+
+    fn arm_probe(&mut self, base: &Base, ctx: &Context<'_>) {
+        let Some(peer) = &base.peer else { return };
+        let interval = ctx.paths.get(peer.path).probe_interval() << self.backoff.min(20);
+        self.probe_at = Some(ctx.now + interval.min(MAX_PROBE));
+    }
+
+    /// The oldest PSN has moved on to `oldest`; `waiting` if packets are still unacknowledged.
+    pub(super) fn progress(
+        &mut self,
+        base: &Base,
+        ctx: &mut Context<'_>,
+        oldest: Psn,
+        waiting: bool,
+    ) {
+        self.reload(base);
+        self.backoff = 0;
+        self.probing = false;
+        self.rnr_until = None;
+        self.stepped_back_at = None;
+        if let Some((psn, at)) = self.sample
+            && psn.is_before(oldest)
+        {
+            self.sample = None;
+            if let Some(peer) = &base.peer {
+                ctx.paths.get_mut(peer.path).measured(ctx.now - at);
+            }
+        }
+        if waiting {
+            self.arm(base, ctx);
+        } else {
+            self.stop();
+        }
+    }
+
+    /// No timer runs.
+    pub(super) fn stop(&mut self) {
+        self.probe_at = None;
+        self.ack_timeout_at = None;
+    }
+
+    /// No timer runs and nothing is awaited.
+    pub(super) fn stop_all(&mut self) {
+        *self =
+            Self { retries_left: self.retries_left, rnr_left: self.rnr_left, ..Self::default() };
+    }
+
+    /// Retransmitted packets tell nothing about the round trip.
+    pub(super) fn forget_sample(&mut self) {
+        self.sample = None;
+    }
+
+    /// A NAK asks for a step back at `oldest`. Only the first one at a place is followed; later
+    /// ones there would start a second copy of everything.
+    pub(super) fn may_step_back(&self, oldest: Psn) -> bool {
+        self.rnr_until.is_none() && self.stepped_back_at != Some(oldest)
+    }
+
+    /// Uses up a retry. Returns whether there was one.
+    pub(super) fn take_retry(&mut self) -> bool {
+        let left = self.retries_left > 0;
+        self.retries_left = self.retries_left.saturating_sub(1);
+        left
+    }
+
+    /// Notes a step back at `oldest` after a NAK.
+    pub(super) fn stepped_back(&mut self, base: &Base, ctx: &Context<'_>, oldest: Psn) {
+        self.stepped_back_at = Some(oldest);
+        self.probing = false;
+        self.arm_probe(base, ctx);
+    }
+
+    /// One packet goes out again, and asks.
+    pub(super) fn probe(&mut self, base: &Base, ctx: &Context<'_>) {
+        self.backoff += 1;
+        self.probing = true;
+        self.ask = true;
+        self.arm_probe(base, ctx);
+    }
+
+    /// The local ACK timeout runs anew.
+    pub(super) fn restart_ack_timeout(&mut self, base: &Base, ctx: &Context<'_>) {
+        self.ack_timeout_at = ack_timeout(&base.attributes).map(|timeout| ctx.now + timeout);
+    }
+
+    pub(super) fn is_pausing(&self) -> bool {
+        self.rnr_until.is_some()
+    }
+
+    /// Uses up a receiver-not-ready retry, unless there is no limit (7). Returns whether there was
+    /// one.
+    pub(super) fn take_rnr_retry(&mut self, base: &Base) -> bool {
+        if base.attributes.rnr_retry == Some(7) {
+            return true;
+        }
+        let left = self.rnr_left > 0;
+        self.rnr_left = self.rnr_left.saturating_sub(1);
+        left
+    }
+
+    /// Sends nothing until `until`; no timer runs meanwhile.
+    pub(super) fn pause(&mut self, until: Instant) {
+        self.stop();
+        self.probing = false;
+        self.rnr_until = Some(until);
+    }
+
+    /// When something will be due.
+    pub(super) fn deadline(&self) -> Instant {
+        [self.probe_at, self.ack_timeout_at, self.rnr_until]
+            .into_iter()
+            .flatten()
+            .min()
+            .unwrap_or(Instant::NEVER)
+    }
+
+    /// What is due now; it counts as handled.
+    pub(super) fn take_due(&mut self, now: Instant) -> Due {
+        let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        if due(self.rnr_until) {
+            self.rnr_until = None;
+            Due::RnrOver
+        } else if due(self.ack_timeout_at) {
+            self.ack_timeout_at = None;
+            Due::AckTimeout
+        } else if due(self.probe_at) {
+            self.probe_at = None;
+            Due::Probe
+        } else {
+            Due::Nothing
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! Replies: what the responder owes, sent in PSN order.
+//!
+//! READ responses and atomic replies come first; a NAK or ACK, whose PSN lies behind them, waits,
+//! since a requester takes an ACK beyond an outstanding READ as a missing response. An ACK that is
+//! due before such a reply is absorbed by it.
+//!
+//! A plain ACK is held until the application's next post, the end of the next turn, or 5 µs,
+//! whichever comes first: an ACK datagram before the answer doubles a ping-pong (measured: 11.8 µs
+//! against 6.9 with the ACK after it).
+
+use super::responder::Responder;
+use crate::queue::Access;
+use crate::time::{Instant, MICROSECOND};
+use crate::transport::burst::BurstWriter;
+use crate::transport::context::{Base, Context};
+use crate::transport::counters::Counter;
+use crate::transport::fault::Fault;
+use crate::transport::segment::packets_of;
+use crate::wire::{Aeth, Credits, Headers, Message, NakCode, Psn, Reth, RnrTimer, Syndrome};
+
+/// How long a plain ACK is held at most.
+pub(crate) const ACK_HOLD: u64 = 5 * MICROSECOND;
+
+/// A reply that carries data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Job {
+    /// READ responses, `next` of `packets` still to send, the first with `psn`.
+    Read { psn: Psn, reth: Reth, packets: u32, next: u32 },
+    /// An atomic's answer.
+    Atomic { psn: Psn, original: u64 },
+}
+
+impl Job {
+    pub(super) fn read(psn: Psn, reth: Reth, mtu: u32) -> Self {
+        Self::Read { psn, reth, packets: packets_of(reth.length, mtu), next: 0 }
+    }
+
+    /// PSN of its first packet.
+    pub(super) const fn psn(&self) -> Psn {
+        match self {
+            Self::Read { psn, .. } | Self::Atomic { psn, .. } => *psn,
+        }
+    }
+
+    /// PSN after its last packet.
+    const fn end(&self) -> Psn {
+        match self {
+            Self::Read { psn, packets, .. } => psn.add(*packets),
+            Self::Atomic { psn, .. } => psn.next(),
+        }
+    }
+}
+
+/// A negative acknowledgement that is owed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Nak {
+    Sequence { psn: Psn },
+    NotReady { psn: Psn },
+    Error { psn: Psn, code: NakCode },
+}
+
+/// A plain acknowledgement that is owed; what it acknowledges is decided when it leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PendingAck {
+    turn: u64,
+    due: Instant,
+}
+
+impl PendingAck {
+    pub(super) fn new(ctx: &Context<'_>) -> Self {
+        Self { turn: ctx.turn, due: ctx.now + ACK_HOLD }
+    }
+
+    fn may_leave(&self, ctx: &Context<'_>) -> bool {
+        self.turn < ctx.turn || self.due <= ctx.now
+    }
+}
+
+impl Responder {
+    /// Whether a reply can leave now.
+    pub(crate) fn has_reply(&self, ctx: &Context<'_>) -> bool {
+        !self.jobs.is_empty()
+            || self.nak.is_some()
+            || self.ack.is_some_and(|ack| ack.may_leave(ctx))
+    }
+
+    /// Whether anything is owed, now or later.
+    pub(crate) fn owes_reply(&self) -> bool {
+        !self.jobs.is_empty() || self.nak.is_some() || self.ack.is_some()
+    }
+
+    /// Whether something is owed that does not wait for the application.
+    pub(crate) fn owes_urgent(&self) -> bool {
+        !self.jobs.is_empty() || self.nak.is_some()
+    }
+
+    /// Puts replies into the burst. A READ whose data cannot be read any more is a fault.
+    pub(crate) fn fill(
+        &mut self,
+        base: &Base,
+        ctx: &mut Context<'_>,
+        writer: &mut BurstWriter<'_>,
+    ) -> Result<(), Fault> {
+        while let Some(job) = self.jobs.front().copied() {
+            let finished = match job {
+                Job::Read { .. } => self.fill_read(base, ctx, writer)?,
+                Job::Atomic { psn, original } => {
+                    let message = Message::AtomicAcknowledge(self.aeth(), original);
+                    self.add(base, ctx, writer, message, psn)
+                }
+            };
+            if !finished {
+                return Ok(());
+            }
+            self.jobs.pop_front();
+            if job.end() == self.expected {
+                self.ack = None;
+            }
+        }
+        self.fill_acknowledgement(base, ctx, writer);
+        Ok(())
+    }
+
+    /// Adds responses of the READ at the front. Returns whether all of them are sent.
+    fn fill_read(
+        &mut self,
+        base: &Base,
+        ctx: &mut Context<'_>,
+        writer: &mut BurstWriter<'_>,
+    ) -> Result<bool, Fault> {
+        loop {
+            let aeth = self.aeth();
+            let Some(Job::Read { psn, reth, packets, next }) = self.jobs.front_mut() else {
+                return Ok(true);
+            };
+            let offset = *next * base.mtu();
+            let length = (reth.length - offset).min(base.mtu()) as usize;
+            let message = response_message(*next, *packets, aeth);
+            let headers = base.headers(message, psn.add(*next));
+            if !writer.fits(&headers, length) {
+                return Ok(false);
+            }
+            let added = writer
+                .add(&headers, length, |target| read_response(base, ctx, reth, offset, target));
+            if added.is_err() {
+                let psn = headers.psn;
+                let code = Fault::ReadFailed.nak();
+                self.jobs.clear();
+                self.nak = Some(Nak::Error { psn, code });
+                return Err(Fault::ReadFailed);
+            }
+            ctx.count(Counter::SentPackets);
+            *next += 1;
+            if *next == *packets {
+                return Ok(true);
+            }
+        }
+    }
+
+    fn fill_acknowledgement(
+        &mut self,
+        base: &Base,
+        ctx: &mut Context<'_>,
+        writer: &mut BurstWriter<'_>,
+    ) {
+        if let Some(nak) = self.nak {
+            let timer = RnrTimer::new(base.attributes.min_rnr_timer.unwrap_or(0));
+            let (psn, syndrome, counter) = match nak {
+                Nak::Sequence { psn } => {
+                    (psn, Syndrome::Nak(NakCode::PsnSequenceError), Counter::SentSequenceNak)
+                }
+                Nak::NotReady { psn } => (psn, Syndrome::RnrNak(timer), Counter::SentRnrNak),
+                Nak::Error { psn, code } => (psn, Syndrome::Nak(code), Counter::SentErrorNak),
+            };
+            let message = Message::Acknowledge(Aeth { syndrome, msn: self.msn });
+            if self.add(base, ctx, writer, message, psn) {
+                ctx.count(counter);
+                self.nak = None;
+                self.ack = None;
+            }
+        } else if self.ack.is_some_and(|ack| ack.may_leave(ctx)) {
+            let message = Message::Acknowledge(self.aeth());
+            if self.add(base, ctx, writer, message, self.expected.previous()) {
+                ctx.count(Counter::SentAck);
+                self.ack = None;
+            }
+        }
+    }
+
+    /// Adds a packet without payload if it fits.
+    fn add(
+        &self,
+        base: &Base,
+        ctx: &mut Context<'_>,
+        writer: &mut BurstWriter<'_>,
+        message: Message,
+        psn: Psn,
+    ) -> bool {
+        let headers: Headers = base.headers(message, psn);
+        if !writer.fits(&headers, 0) {
+            return false;
+        }
+        let added: Result<(), std::convert::Infallible> = writer.add(&headers, 0, |_| Ok(()));
+        ctx.count(Counter::SentPackets);
+        added.is_ok()
+    }
+
+    fn aeth(&self) -> Aeth {
+        Aeth { syndrome: Syndrome::Ack(Credits::UNLIMITED), msn: self.msn }
+    }
+}
+
+const fn response_message(index: u32, packets: u32, aeth: Aeth) -> Message {
+    match (index == 0, index + 1 == packets) {
+        (true, true) => Message::ReadResponseOnly(aeth),
+        (true, false) => Message::ReadResponseFirst(aeth),
+        (false, true) => Message::ReadResponseLast(aeth),
+        (false, false) => Message::ReadResponseMiddle,
+    }
+}
+
+/// Copies response data into a packet; the key is looked up for each packet.
+fn read_response(
+    base: &Base,
+    ctx: &Context<'_>,
+    reth: &Reth,
+    offset: u32,
+    target: &mut [u8],
+) -> Result<(), Fault> {
+    if target.is_empty() {
+        return Ok(());
+    }
+    let address = reth.address.checked_add(offset.into()).ok_or(Fault::ReadFailed)?;
+    let key = reth.key.value();
+    let span = ctx.keys.span(key, base.domain, address, target.len(), Access::REMOTE_READ);
+    span.map_err(|_| Fault::ReadFailed)?.read(target);
+    Ok(())
+}

@@ -1,0 +1,484 @@
+//! The requester: turns send work requests into packets, in order.
+//!
+//! ```text
+//!   send queue:   … released │ outstanding (started)        │ posted, not started …
+//!   PSNs:           acknowledged │ oldest … next … highest  … end
+//!                                  └─ in flight ┘
+//! ```
+//!
+//! `next` moves back to `oldest` for a retransmission (go-back-N); `highest` remembers how far it
+//! has been, since answers to what was sent before still count.
+
+use std::collections::VecDeque;
+
+use super::clock::RetryClock;
+use crate::memory::{KeyFault, gather};
+use crate::queue::{
+    CompletionStatus, QueuePairState, Remote, SendData, SendFlags, SendHead, SendOperation,
+};
+use crate::transport::burst::BurstWriter;
+use crate::transport::context::{Base, Context};
+use crate::transport::counters::Counter;
+use crate::transport::path::cost;
+use crate::transport::segment::{Class, Piece, Shape};
+use crate::wire::{AtomicEth, Headers, Immediate, Message, Psn, Reth, SendTail};
+
+/// A work request that has been started: it has its PSNs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Outstanding {
+    /// Its position in the send queue.
+    pub(super) position: u32,
+    pub(super) id: u64,
+    pub(super) operation: SendOperation,
+    pub(super) flags: SendFlags,
+    pub(super) shape: Shape,
+    pub(super) first: Psn,
+    pub(super) packets: u32,
+    /// It will end with this status once all before it are finished; nothing more of it is sent.
+    pub(super) failure: Option<CompletionStatus>,
+}
+
+impl Outstanding {
+    pub(super) fn end(&self) -> Psn {
+        self.first.add(self.packets)
+    }
+
+    /// Whether its PSNs are finished by responses that carry data, and not by a plain ACK.
+    pub(super) fn needs_response(&self) -> bool {
+        self.packets > 0 && matches!(self.shape.class, Class::Read | Class::Atomic)
+    }
+}
+
+/// Why nothing can be sent: computed when asked, never stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Blocked {
+    /// Nothing is posted.
+    Idle,
+    /// The state starts no new request (SQD), or sends nothing.
+    State,
+    /// The peer asked for a pause.
+    ReceiverNotReady,
+    /// A probe is on its way; more would be guesswork.
+    Probing,
+    /// A fenced request waits for earlier READs and atomics.
+    Fence,
+    /// As many READs and atomics are under way as are allowed.
+    ReadLimit,
+    /// The window to the destination is full.
+    Window,
+    /// No more PSNs may be outstanding.
+    Span,
+    /// A request has failed locally and waits for its turn to say so.
+    Failed,
+}
+
+/// State of the requester.
+#[derive(Debug)]
+pub(crate) struct Requester {
+    pub(super) outstanding: VecDeque<Outstanding>,
+    /// Send queue position of the next request to start.
+    pub(super) next_position: u32,
+    pub(super) oldest: Psn,
+    pub(super) next: Psn,
+    pub(super) highest: Psn,
+    pub(super) end: Psn,
+    /// READ requests and atomics sent and not answered, since the last step back.
+    pub(super) reads_in_flight: u32,
+    /// Started READs and atomics that are not finished.
+    pub(super) unfinished_reads: u32,
+    /// Cost sent since a packet last asked for an acknowledgement.
+    unasked_cost: u64,
+    pub(super) clock: RetryClock,
+}
+
+/// The next packet to send.
+struct Next {
+    index: usize,
+    headers: Headers,
+    payload: usize,
+    offset: u32,
+    psns: u32,
+    cost: u64,
+}
+
+impl Requester {
+    pub(crate) fn new() -> Self {
+        let start = Psn::default();
+        Self {
+            outstanding: VecDeque::new(),
+            next_position: 0,
+            oldest: start,
+            next: start,
+            highest: start,
+            end: start,
+            reads_in_flight: 0,
+            unfinished_reads: 0,
+            unasked_cost: 0,
+            clock: RetryClock::default(),
+        }
+    }
+
+    /// Starts at a PSN and at the send queue's present position (RTR to RTS).
+    pub(crate) fn begin(&mut self, base: &Base, psn: Psn) {
+        *self = Self::new();
+        self.oldest = psn;
+        self.next = psn;
+        self.highest = psn;
+        self.end = psn;
+        self.next_position = base.queues.send.tail();
+        self.clock.reload(base);
+    }
+
+    /// Whether all that was started is finished.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.outstanding.is_empty()
+    }
+
+    /// Whether packets are unacknowledged.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.oldest != self.highest
+    }
+
+    /// The started request that owns `psn`.
+    pub(super) fn index_at(&self, psn: Psn) -> Option<usize> {
+        let start = self.outstanding.front()?.first;
+        let distance = psn.distance_from(start);
+        let index =
+            self.outstanding.partition_point(|entry| entry.end().distance_from(start) <= distance);
+        (index < self.outstanding.len()).then_some(index)
+    }
+
+    /// Cost of the packets `from .. to`, which belong to outstanding requests.
+    pub(super) fn cost_between(&self, from: Psn, to: Psn) -> u64 {
+        let mut total = 0;
+        let mut at = from;
+        let start = self.index_at(from).unwrap_or(self.outstanding.len());
+        for entry in self.outstanding.range(start..) {
+            if at == to {
+                break;
+            }
+            let wanted = to.distance_from(entry.first).min(entry.packets);
+            let done = at.distance_from(entry.first);
+            let bytes = entry.shape.bytes_between(done, wanted);
+            total += cost(wanted - done, bytes);
+            at = entry.first.add(wanted);
+        }
+        total
+    }
+
+    /// Adds packets to the burst until it or the requester is full. Why it stopped is left to be
+    /// computed again.
+    pub(crate) fn fill(
+        &mut self,
+        base: &Base,
+        ctx: &mut Context<'_>,
+        writer: &mut BurstWriter<'_>,
+    ) {
+        loop {
+            let next = match self.next_packet(base, ctx) {
+                Ok(next) => next,
+                Err(Blocked::Window) => {
+                    if let Some(peer) = &base.peer {
+                        ctx.path(peer.path).wait(base.slot);
+                    }
+                    return;
+                }
+                Err(_) => return,
+            };
+            if !writer.fits(&next.headers, next.payload) {
+                return;
+            }
+            let position = self.outstanding[next.index].position;
+            let gathered = writer.add(&next.headers, next.payload, |target| {
+                read_payload(base, ctx, position, next.offset, target)
+            });
+            match gathered {
+                Ok(()) => self.sent(base, ctx, &next),
+                Err(_) => self.fail(next.index, CompletionStatus::LocalProtectionError),
+            }
+        }
+    }
+
+    /// The next packet, or why there is none.
+    fn next_packet(&mut self, base: &Base, ctx: &mut Context<'_>) -> Result<Next, Blocked> {
+        let state = base.queues.state();
+        if !matches!(state, QueuePairState::Rts | QueuePairState::Sqd) {
+            return Err(Blocked::State);
+        }
+        self.clock.may_send(self.next == self.oldest)?;
+        while self.next == self.end {
+            self.start(base, ctx, state)?;
+        }
+        let index = self.index_at(self.next).ok_or(Blocked::Idle)?;
+        let entry = self.outstanding[index];
+        if entry.failure.is_some() {
+            return Err(Blocked::Failed);
+        }
+        let limit = u32::from(base.attributes.max_rd_atomic.unwrap_or(0));
+        if entry.needs_response() && self.reads_in_flight >= limit {
+            return Err(Blocked::ReadLimit);
+        }
+        let packet = self.next.distance_from(entry.first);
+        let mut next = build(base, &entry, index, packet, self.next);
+        next.cost = self.cost_of(&entry, packet, next.psns);
+        let fills = self.check_window(base, ctx, next.cost)?;
+        next.headers.ack_request |= fills && !entry.needs_response();
+        Ok(next)
+    }
+
+    fn cost_of(&self, entry: &Outstanding, packet: u32, psns: u32) -> u64 {
+        cost(psns, entry.shape.bytes_between(packet, packet + psns))
+    }
+
+    /// Whether the window takes the next packet; and if it does, whether that packet should ask for
+    /// an acknowledgement: it fills the window, or a quarter of one went out without asking.
+    fn check_window(&self, base: &Base, ctx: &mut Context<'_>, cost: u64) -> Result<bool, Blocked> {
+        let Some(peer) = &base.peer else { return Err(Blocked::State) };
+        let path = ctx.path(peer.path);
+        // One packet of a queue pair may always be under way.
+        if !path.has_room(cost) && self.next != self.oldest {
+            return Err(Blocked::Window);
+        }
+        let fills = !path.has_room(cost + cost);
+        Ok(fills || self.unasked_cost + cost > path.window() / 4 || self.clock.asks())
+    }
+
+    /// Gives the next posted request its PSNs.
+    fn start(
+        &mut self,
+        base: &Base,
+        ctx: &mut Context<'_>,
+        state: QueuePairState,
+    ) -> Result<(), Blocked> {
+        if self.outstanding.back().is_some_and(|entry| entry.failure.is_some()) {
+            return Err(Blocked::Failed);
+        }
+        if self.next_position == base.queues.send.head() {
+            return Err(Blocked::Idle);
+        }
+        if state != QueuePairState::Rts {
+            return Err(Blocked::State);
+        }
+        let head = base.queues.send.read(self.next_position);
+        if head.flags.fence && self.is_fenced(&head.operation) {
+            return Err(Blocked::Fence);
+        }
+        let mut entry = self.entry_for(base, &head);
+        let span = self.end.distance_from(self.oldest) + entry.packets;
+        if span > Psn::MAX_SPAN {
+            return Err(Blocked::Span);
+        }
+        if let SendOperation::LocalInvalidate(key) = head.operation
+            && ctx.keys.invalidate(key.value(), base.domain).is_err()
+        {
+            entry.failure = Some(CompletionStatus::LocalQueuePairOperationError);
+        }
+        self.unfinished_reads += u32::from(entry.needs_response());
+        self.end = entry.end();
+        self.next_position = self.next_position.wrapping_add(1);
+        self.outstanding.push_back(entry);
+        Ok(())
+    }
+
+    /// A fence waits for READs and atomics; that of a local invalidation for everything.
+    fn is_fenced(&self, operation: &SendOperation) -> bool {
+        match operation {
+            SendOperation::LocalInvalidate(_) => !self.outstanding.is_empty(),
+            _ => self.unfinished_reads > 0,
+        }
+    }
+
+    fn entry_for(&self, base: &Base, head: &SendHead) -> Outstanding {
+        let class = class_of(&head.operation);
+        let length = if class == Class::Local { 0 } else { head.length };
+        let shape = Shape { class, length, mtu: base.mtu(), chunk: base.chunk };
+        let failure = refusal(base, &shape);
+        Outstanding {
+            position: self.next_position,
+            id: head.id,
+            operation: head.operation,
+            flags: head.flags,
+            shape,
+            first: self.end,
+            packets: if failure.is_some() { 0 } else { shape.packets() },
+            failure,
+        }
+    }
+
+    fn sent(&mut self, base: &Base, ctx: &mut Context<'_>, next: &Next) {
+        let Some(peer) = &base.peer else { return };
+        ctx.path(peer.path).charge(next.cost);
+        ctx.count(Counter::SentPackets);
+        let again = self.next.is_before(self.highest);
+        if again {
+            ctx.count(Counter::RetransmittedPackets);
+        }
+        self.unasked_cost += next.cost;
+        if next.headers.ack_request {
+            self.unasked_cost = 0;
+        }
+        let entry = &self.outstanding[next.index];
+        self.reads_in_flight += u32::from(entry.needs_response());
+        let psn = self.next;
+        self.next = psn.add(next.psns);
+        if self.highest.is_before(self.next) {
+            self.highest = self.next;
+        }
+        let answered = next.headers.ack_request || entry.needs_response();
+        self.clock.sent(base, ctx, psn, answered && !again);
+    }
+
+    /// Steps back to the oldest unacknowledged packet. What is in flight counts as lost.
+    pub(super) fn go_back(&mut self, base: &Base, ctx: &mut Context<'_>) {
+        let Some(peer) = &base.peer else { return };
+        let lost = self.cost_between(self.oldest, self.next);
+        ctx.release(peer.path, lost);
+        self.next = self.oldest;
+        self.reads_in_flight = 0;
+        self.unasked_cost = 0;
+        self.clock.forget_sample();
+        ctx.ready.push(base.slot);
+    }
+
+    /// The request at `index` has failed; it says so when its turn comes.
+    pub(super) fn fail(&mut self, index: usize, status: CompletionStatus) {
+        if let Some(entry) = self.outstanding.get_mut(index) {
+            entry.failure.get_or_insert(status);
+        }
+    }
+
+    /// The status of the request whose turn it is, if it has failed.
+    pub(crate) fn due_failure(&self) -> Option<CompletionStatus> {
+        self.outstanding.front()?.failure
+    }
+}
+
+/// Why a request cannot even start.
+fn refusal(base: &Base, shape: &Shape) -> Option<CompletionStatus> {
+    match shape.class {
+        Class::Atomic if shape.length != 8 => Some(CompletionStatus::LocalLengthError),
+        Class::Atomic | Class::Read if base.attributes.max_rd_atomic.unwrap_or(0) == 0 => {
+            Some(CompletionStatus::LocalQueuePairOperationError)
+        }
+        _ if shape.packets() > Psn::MAX_SPAN => Some(CompletionStatus::LocalLengthError),
+        _ => None,
+    }
+}
+
+const fn class_of(operation: &SendOperation) -> Class {
+    match operation {
+        SendOperation::Send
+        | SendOperation::SendWithImmediate(_)
+        | SendOperation::SendWithInvalidate(_) => Class::Send,
+        SendOperation::Write(_) | SendOperation::WriteWithImmediate(..) => Class::Write,
+        SendOperation::Read(_) => Class::Read,
+        SendOperation::CompareSwap { .. } | SendOperation::FetchAdd { .. } => Class::Atomic,
+        SendOperation::LocalInvalidate(_) => Class::Local,
+    }
+}
+
+/// Packet `packet` of a request. Its cost is filled in by the caller.
+fn build(base: &Base, entry: &Outstanding, index: usize, packet: u32, psn: Psn) -> Next {
+    if let SendOperation::Read(remote) = entry.operation {
+        let part = entry.shape.read_part(packet);
+        let reth = Reth {
+            address: remote.address.wrapping_add(part.offset.into()),
+            key: remote.key,
+            length: part.length,
+        };
+        let headers = base.headers(Message::ReadRequest(reth), psn);
+        return Next { index, headers, payload: 0, offset: 0, psns: part.packets, cost: 0 };
+    }
+    let piece = entry.shape.piece(packet);
+    let mut headers = base.headers(message_of(entry, &piece), psn);
+    let is_atomic = entry.shape.class == Class::Atomic;
+    headers.ack_request = piece.last && !is_atomic;
+    headers.solicited = piece.last && entry.flags.solicited && consumes_receive(&entry.operation);
+    let payload = if is_atomic { 0 } else { piece.length as usize };
+    Next { index, headers, payload, offset: piece.offset, psns: 1, cost: 0 }
+}
+
+const fn consumes_receive(operation: &SendOperation) -> bool {
+    matches!(
+        operation,
+        SendOperation::Send
+            | SendOperation::SendWithImmediate(_)
+            | SendOperation::SendWithInvalidate(_)
+            | SendOperation::WriteWithImmediate(..)
+    )
+}
+
+fn message_of(entry: &Outstanding, piece: &Piece) -> Message {
+    match entry.operation {
+        SendOperation::Send => send_message(piece, SendTail::Plain),
+        SendOperation::SendWithImmediate(immediate) => {
+            send_message(piece, SendTail::Immediate(immediate))
+        }
+        SendOperation::SendWithInvalidate(key) => send_message(piece, SendTail::Invalidate(key)),
+        SendOperation::Write(remote) => write_message(entry, piece, remote, None),
+        SendOperation::WriteWithImmediate(remote, immediate) => {
+            write_message(entry, piece, remote, Some(immediate))
+        }
+        SendOperation::CompareSwap { remote, compare, swap } => Message::CompareSwap(AtomicEth {
+            address: remote.address,
+            key: remote.key,
+            swap_or_add: swap,
+            compare,
+        }),
+        SendOperation::FetchAdd { remote, add } => Message::FetchAdd(AtomicEth {
+            address: remote.address,
+            key: remote.key,
+            swap_or_add: add,
+            compare: 0,
+        }),
+        SendOperation::Read(_) | SendOperation::LocalInvalidate(_) => {
+            unreachable!("a READ is built from its part, a local operation has no packet")
+        }
+    }
+}
+
+const fn send_message(piece: &Piece, tail: SendTail) -> Message {
+    match (piece.first, piece.last) {
+        (true, true) => Message::SendOnly(tail),
+        (true, false) => Message::SendFirst,
+        (false, true) => Message::SendLast(tail),
+        (false, false) => Message::SendMiddle,
+    }
+}
+
+fn write_message(
+    entry: &Outstanding,
+    piece: &Piece,
+    remote: Remote,
+    immediate: Option<Immediate>,
+) -> Message {
+    let reth = Reth { address: remote.address, key: remote.key, length: entry.shape.length };
+    match (piece.first, piece.last) {
+        (true, true) => Message::WriteOnly(reth, immediate),
+        (true, false) => Message::WriteFirst(reth),
+        (false, true) => Message::WriteLast(immediate),
+        (false, false) => Message::WriteMiddle,
+    }
+}
+
+/// Copies payload of the request at `position`, from `offset` on, into a packet.
+fn read_payload(
+    base: &Base,
+    ctx: &Context<'_>,
+    position: u32,
+    offset: u32,
+    target: &mut [u8],
+) -> Result<(), KeyFault> {
+    if target.is_empty() {
+        return Ok(());
+    }
+    match base.queues.send.data(position) {
+        SendData::Inline(words) => {
+            SendData::copy_inline(words, offset as usize, target);
+            Ok(())
+        }
+        SendData::Segments(segments) => {
+            gather(ctx.keys, base.domain, segments, offset.into(), target)
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! The requester's other half: what the peer's answers and the passing of time do to it.
+
+use super::clock::Due;
+use super::requester::Requester;
+use crate::memory::scatter;
+use crate::queue::{CompletionStatus, SegmentList, SendData};
+use crate::transport::context::{Base, Context};
+use crate::transport::counters::Counter;
+use crate::transport::segment::Class;
+use crate::wire::{Aeth, Headers, Message, NakCode, Psn, RnrTimer, Syndrome};
+
+impl Requester {
+    /// An answer of the peer.
+    pub(crate) fn handle_response(
+        &mut self,
+        base: &Base,
+        ctx: &mut Context<'_>,
+        headers: &Headers,
+        payload: &[u8],
+    ) {
+        let psn = headers.psn;
+        if !psn.is_within(self.oldest, self.highest) {
+            ctx.count(match headers.message {
+                Message::Acknowledge(Aeth { syndrome: Syndrome::Ack(_), .. }) => {
+                    Counter::IgnoredResponse
+                }
+                Message::Acknowledge(_) => Counter::IgnoredNak,
+                _ => Counter::IgnoredResponse,
+            });
+            return;
+        }
+        match headers.message {
+            Message::Acknowledge(aeth) => self.on_acknowledge(base, ctx, psn, aeth),
+            Message::ReadResponseFirst(_) | Message::ReadResponseMiddle => {
+                self.on_read_response(base, ctx, psn, payload, false);
+            }
+            Message::ReadResponseLast(_) | Message::ReadResponseOnly(_) => {
+                self.on_read_response(base, ctx, psn, payload, true);
+            }
+            Message::AtomicAcknowledge(_, original) => {
+                self.on_atomic_response(base, ctx, psn, original);
+            }
+            _ => ctx.count(Counter::DropUnexpectedOpcode),
+        }
+    }
+
+    fn on_acknowledge(&mut self, base: &Base, ctx: &mut Context<'_>, psn: Psn, aeth: Aeth) {
+        match aeth.syndrome.meaning() {
+            Syndrome::Ack(_) => {
+                if !self.advance(base, ctx, psn.next()) {
+                    self.implied_nak(base, ctx);
+                }
+            }
+            Syndrome::RnrNak(timer) => self.on_rnr_nak(base, ctx, psn, timer),
+            Syndrome::Nak(code) => self.on_nak(base, ctx, psn, code),
+            Syndrome::Reserved(_) => ctx.count(Counter::IgnoredNak),
+        }
+    }
+
+    /// Everything before `target` is acknowledged; but a READ or atomic is finished only by its own
+    /// response. Returns whether `target` was reached.
+    fn advance(&mut self, base: &Base, ctx: &mut Context<'_>, target: Psn) -> bool {
+        let mut at = self.oldest;
+        let start = self.index_at(at).unwrap_or(0);
+        for entry in self.outstanding.range(start..) {
+            if at == target || entry.needs_response() {
+                break;
+            }
+            let within = target.distance_from(entry.first).min(entry.packets);
+            at = entry.first.add(within);
+        }
+        self.progress_to(base, ctx, at);
+        at == target
+    }
+
+    /// The oldest unacknowledged PSN moves on to `at`.
+    fn progress_to(&mut self, base: &Base, ctx: &mut Context<'_>, at: Psn) {
+        let Some(peer) = &base.peer else { return };
+        if at == self.oldest {
+            return;
+        }
+        let charged_end = if self.next.is_before(at) { self.next } else { at };
+        let acknowledged = self.cost_between(self.oldest, charged_end);
+        ctx.path(peer.path).grow(acknowledged);
+        ctx.release(peer.path, acknowledged);
+        self.oldest = at;
+        if self.next.is_before(at) {
+            self.next = at;
+        }
+        let waiting = self.is_waiting();
+        self.clock.progress(base, ctx, at, waiting);
+        ctx.ready.push(base.slot);
+    }
+
+    fn on_read_response(
+        &mut self,
+        base: &Base,
+        ctx: &mut Context<'_>,
+        psn: Psn,
+        payload: &[u8],
+        ends: bool,
+    ) {
+        let Some(index) = self.responding_entry(base, ctx, psn, Class::Read) else { return };
+        let entry = self.outstanding[index];
+        let packet = psn.distance_from(entry.first);
+        let piece = entry.shape.piece(packet);
+        if payload.len() != piece.length as usize || ends != entry.shape.ends_chunk(packet) {
+            ctx.count(Counter::BadResponse);
+            self.fail(index, CompletionStatus::BadResponse);
+            return;
+        }
+        if !payload.is_empty() {
+            let segments = segments_of(base, entry.position);
+            let written = scatter(ctx.keys, base.domain, segments, piece.offset.into(), payload);
+            if written.is_err() {
+                self.fail(index, CompletionStatus::LocalProtectionError);
+                return;
+            }
+        }
+        if ends {
+            self.reads_in_flight = self.reads_in_flight.saturating_sub(1);
+        }
+        self.progress_to(base, ctx, psn.next());
+    }
+
+    fn on_atomic_response(&mut self, base: &Base, ctx: &mut Context<'_>, psn: Psn, original: u64) {
+        let Some(index) = self.responding_entry(base, ctx, psn, Class::Atomic) else { return };
+        let segments = segments_of(base, self.outstanding[index].position);
+        let value = original.to_ne_bytes();
+        if scatter(ctx.keys, base.domain, segments, 0, &value).is_err() {
+            self.fail(index, CompletionStatus::LocalProtectionError);
+            return;
+        }
+        self.reads_in_flight = self.reads_in_flight.saturating_sub(1);
+        self.progress_to(base, ctx, psn.next());
+    }
+
+    /// The outstanding request that a data response at `psn` answers. All before it is thereby
+    /// acknowledged; if responses before it are missing, they are asked for again.
+    fn responding_entry(
+        &mut self,
+        base: &Base,
+        ctx: &mut Context<'_>,
+        psn: Psn,
+        class: Class,
+    ) -> Option<usize> {
+        if !self.advance(base, ctx, psn) {
+            self.implied_nak(base, ctx);
+            return None;
+        }
+        let index = self.index_at(psn)?;
+        let entry = &self.outstanding[index];
+        if entry.failure.is_some() {
+            return None;
+        }
+        if entry.shape.class != class {
+            ctx.count(Counter::BadResponse);
+            self.fail(index, CompletionStatus::BadResponse);
+            return None;
+        }
+        Some(index)
+    }
+
+    /// A response is missing, as a later one shows.
+    fn implied_nak(&mut self, base: &Base, ctx: &mut Context<'_>) {
+        if self.clock.may_step_back(self.oldest) {
+            ctx.count(Counter::ImpliedNak);
+            self.step_back(base, ctx);
+        }
+    }
+
+    fn on_nak(&mut self, base: &Base, ctx: &mut Context<'_>, psn: Psn, code: NakCode) {
+        if !self.advance(base, ctx, psn) {
+            self.implied_nak(base, ctx);
+            return;
+        }
+        let status = match code {
+            NakCode::PsnSequenceError => {
+                if self.clock.may_step_back(self.oldest) {
+                    ctx.count(Counter::PacketSequenceError);
+                    self.step_back(base, ctx);
+                } else {
+                    ctx.count(Counter::IgnoredNak);
+                }
+                return;
+            }
+            NakCode::InvalidRequest | NakCode::InvalidRdRequest => {
+                CompletionStatus::RemoteInvalidRequest
+            }
+            NakCode::RemoteAccessError => CompletionStatus::RemoteAccessError,
+            NakCode::RemoteOperationalError => CompletionStatus::RemoteOperationError,
+            NakCode::Reserved(_) => {
+                ctx.count(Counter::IgnoredNak);
+                return;
+            }
+        };
+        if let Some(index) = self.index_at(psn) {
+            self.fail(index, status);
+        }
+    }
+
+    fn step_back(&mut self, base: &Base, ctx: &mut Context<'_>) {
+        if !self.clock.take_retry() {
+            self.exhausted(ctx, Counter::RetryExceeded, CompletionStatus::TransportRetryExceeded);
+            return;
+        }
+        self.note_loss(base, ctx);
+        self.clock.stepped_back(base, ctx, self.oldest);
+        self.go_back(base, ctx);
+    }
+
+    fn note_loss(&self, base: &Base, ctx: &mut Context<'_>) {
+        if let Some(peer) = &base.peer {
+            let now = ctx.now;
+            ctx.path(peer.path).shrink(now);
+        }
+    }
+
+    fn exhausted(&mut self, ctx: &mut Context<'_>, counter: Counter, status: CompletionStatus) {
+        ctx.count(counter);
+        if let Some(index) = self.index_at(self.oldest) {
+            self.fail(index, status);
+        }
+    }
+
+    fn on_rnr_nak(&mut self, base: &Base, ctx: &mut Context<'_>, psn: Psn, timer: RnrTimer) {
+        if !self.advance(base, ctx, psn) {
+            self.implied_nak(base, ctx);
+            return;
+        }
+        if self.clock.is_pausing() {
+            ctx.count(Counter::IgnoredNak);
+            return;
+        }
+        ctx.count(Counter::ReceivedRnrNak);
+        if !self.clock.take_rnr_retry(base) {
+            let status = CompletionStatus::ReceiverNotReadyRetryExceeded;
+            self.exhausted(ctx, Counter::RnrRetryExceeded, status);
+            return;
+        }
+        self.go_back(base, ctx);
+        self.clock.pause(ctx.now + timer.nanos());
+    }
+
+    /// When something will be due.
+    pub(crate) fn deadline(&self) -> crate::time::Instant {
+        self.clock.deadline()
+    }
+
+    /// Time has passed; everything that is due happens.
+    pub(crate) fn handle_deadline(&mut self, base: &Base, ctx: &mut Context<'_>) {
+        loop {
+            match self.clock.take_due(ctx.now) {
+                Due::Nothing => return,
+                Due::RnrOver => ctx.ready.push(base.slot),
+                Due::Probe => {
+                    ctx.count(Counter::Probe);
+                    self.send_again(base, ctx);
+                }
+                Due::AckTimeout => self.on_ack_timeout(base, ctx),
+            }
+        }
+    }
+
+    fn on_ack_timeout(&mut self, base: &Base, ctx: &mut Context<'_>) {
+        ctx.count(Counter::LocalAckTimeout);
+        if !self.clock.take_retry() {
+            self.clock.stop();
+            self.exhausted(ctx, Counter::RetryExceeded, CompletionStatus::TransportRetryExceeded);
+            return;
+        }
+        self.send_again(base, ctx);
+        self.clock.restart_ack_timeout(base, ctx);
+    }
+
+    /// The oldest packet goes out again and asks for an acknowledgement; the rest follows when the
+    /// answer shows what is missing.
+    fn send_again(&mut self, base: &Base, ctx: &mut Context<'_>) {
+        self.note_loss(base, ctx);
+        self.clock.probe(base, ctx);
+        self.go_back(base, ctx);
+    }
+}
+
+/// Where the answer of a READ or atomic goes. Inline data cannot be a target: post refuses it.
+fn segments_of(base: &Base, position: u32) -> SegmentList<'_> {
+    match base.queues.send.data(position) {
+        SendData::Segments(segments) => segments,
+        SendData::Inline(words) => SegmentList::new(words, 0),
+    }
+}

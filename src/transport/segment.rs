@@ -1,0 +1,150 @@
+//! How a work request is cut into packets: a pure function of its length, the path MTU and the
+//! READ chunk size. Retransmission uses the same function from another packet on.
+
+/// What a request is on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// Payload to the peer's receive buffer.
+    Send,
+    /// Payload to the peer's memory.
+    Write,
+    /// Payload from the peer's memory; the responses take the PSNs.
+    Read,
+    /// One packet, one answer of eight bytes.
+    Atomic,
+    /// No packet.
+    Local,
+}
+
+/// A request's shape on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub(crate) class: Class,
+    /// Bytes of payload, at most 2^31.
+    pub(crate) length: u32,
+    /// Path MTU in bytes.
+    pub(crate) mtu: u32,
+    /// Bytes of a READ request at most, a multiple of the path MTU.
+    pub(crate) chunk: u32,
+}
+
+/// One packet's part of the payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    pub(crate) offset: u32,
+    pub(crate) length: u32,
+    pub(crate) first: bool,
+    pub(crate) last: bool,
+}
+
+/// One READ request's part: from a packet to the end of its chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ReadPart {
+    pub(crate) offset: u32,
+    pub(crate) length: u32,
+    /// Response packets, which are as many PSNs.
+    pub(crate) packets: u32,
+}
+
+/// Packets that `length` bytes take; an empty message takes one.
+pub(crate) const fn packets_of(length: u32, mtu: u32) -> u32 {
+    if length == 0 { 1 } else { length.div_ceil(mtu) }
+}
+
+impl Shape {
+    /// PSNs that the request takes.
+    pub(crate) const fn packets(&self) -> u32 {
+        match self.class {
+            Class::Local => 0,
+            Class::Atomic => 1,
+            Class::Send | Class::Write | Class::Read => packets_of(self.length, self.mtu),
+        }
+    }
+
+    /// Packet `index` of the payload.
+    pub(crate) const fn piece(&self, index: u32) -> Piece {
+        let offset = index * self.mtu;
+        let left = self.length - offset;
+        let length = if left < self.mtu { left } else { self.mtu };
+        Piece { offset, length, first: index == 0, last: index + 1 == self.packets() }
+    }
+
+    /// The READ request that starts with response packet `index`.
+    pub(crate) const fn read_part(&self, index: u32) -> ReadPart {
+        let offset = index * self.mtu;
+        let chunk_end = (offset / self.chunk + 1).saturating_mul(self.chunk);
+        let end = if chunk_end < self.length { chunk_end } else { self.length };
+        let length = end - offset;
+        ReadPart { offset, length, packets: packets_of(length, self.mtu) }
+    }
+
+    /// Whether response packet `index` ends its READ request.
+    pub(crate) const fn ends_chunk(&self, index: u32) -> bool {
+        self.read_part(index).packets == 1
+    }
+
+    /// Bytes in the packets `from .. to`.
+    pub(crate) fn bytes_between(&self, from: u32, to: u32) -> u64 {
+        let end = |index: u32| (u64::from(index) * u64::from(self.mtu)).min(self.length.into());
+        end(to) - end(from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn shape(class: Class, length: u32, mtu: u32, chunk: u32) -> Shape {
+        Shape { class, length, mtu, chunk }
+    }
+
+    #[test]
+    fn an_empty_message_is_one_packet_and_a_local_operation_none() {
+        let empty = shape(Class::Send, 0, 1024, 4096);
+        assert_eq!(empty.packets(), 1);
+        assert_eq!(empty.piece(0), Piece { offset: 0, length: 0, first: true, last: true });
+        assert_eq!(shape(Class::Local, 0, 256, 256).packets(), 0);
+        let read = shape(Class::Read, 0, 256, 256).read_part(0);
+        assert_eq!(read, ReadPart { offset: 0, length: 0, packets: 1 });
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_join_to_the_message(length in 0u32..100_000, exponent in 8u32..13) {
+            let shape = shape(Class::Write, length, 1 << exponent, 1 << 16);
+            let mut offset = 0;
+            for index in 0..shape.packets() {
+                let piece = shape.piece(index);
+                prop_assert_eq!(piece.offset, offset);
+                prop_assert_eq!(piece.first, index == 0);
+                prop_assert_eq!(piece.last, index + 1 == shape.packets());
+                prop_assert!(piece.last || piece.length == shape.mtu);
+                offset += piece.length;
+            }
+            prop_assert_eq!(offset, length);
+            prop_assert_eq!(shape.bytes_between(0, shape.packets()), u64::from(length));
+        }
+
+        #[test]
+        fn read_parts_join_and_never_cross_a_chunk(
+            length in 1u32..500_000, exponent in 8u32..13, factor in 1u32..20, start in 0u32..2000
+        ) {
+            let mtu = 1 << exponent;
+            let shape = shape(Class::Read, length, mtu, mtu * factor);
+            let mut index = start % shape.packets();
+            let mut offset = index * mtu;
+            while index < shape.packets() {
+                let part = shape.read_part(index);
+                prop_assert_eq!(part.offset, offset);
+                prop_assert!(part.length > 0);
+                let last = part.offset + part.length - 1;
+                prop_assert_eq!(part.offset / shape.chunk, last / shape.chunk);
+                prop_assert!(shape.ends_chunk(index + part.packets - 1));
+                index += part.packets;
+                offset += part.length;
+            }
+            prop_assert_eq!(offset, length);
+        }
+    }
+}
