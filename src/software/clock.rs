@@ -16,6 +16,14 @@ pub fn now() -> Instant {
     Instant::from_nanos(u64::try_from(elapsed).unwrap_or(u64::MAX).max(1))
 }
 
+/// Nanoseconds from 1970 to [`Instant::ZERO`] of [`now`], for captures.
+#[expect(clippy::disallowed_methods, reason = "this is the owner of the clock")]
+pub fn epoch() -> u64 {
+    let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let since_1970 = since_1970.map_or(0, |time| time.as_nanos() as u64);
+    since_1970.saturating_sub(now().as_nanos())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

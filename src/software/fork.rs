@@ -71,6 +71,21 @@ impl<T> Local<T> {
         Ok(local)
     }
 
+    /// Lets a value open further descriptors, and notes those.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub(super) fn extend<E: From<io::Error>>(
+        &mut self,
+        open: impl FnOnce(&mut T) -> Result<Vec<RawFd>, E>,
+    ) -> Result<(), E> {
+        let _gate = Gate::enter();
+        for descriptor in open(self)? {
+            self.places.push(note(descriptor)?);
+        }
+        Ok(())
+    }
+
     /// Opens a value that is one descriptor.
     ///
     /// # Errors
@@ -232,11 +247,9 @@ mod tests {
 
     #[test]
     fn opening_notes_every_descriptor() {
-        let local = Local::open(
-            || UnixStream::pair().map_err(io::Error::from),
-            |(one, two)| vec![one.as_raw_fd(), two.as_raw_fd()],
-        )
-        .unwrap();
+        let local =
+            Local::open(UnixStream::pair, |(one, two)| vec![one.as_raw_fd(), two.as_raw_fd()])
+                .unwrap();
         let places = local.places.clone();
         let noted = |place: &usize| TABLE[*place].load(Ordering::Relaxed) - 1;
         assert_eq!(

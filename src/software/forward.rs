@@ -12,7 +12,7 @@
 
 use std::io::{self, IoSlice, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 use socket2::Socket;
 
@@ -147,19 +147,13 @@ pub(super) enum Arrival<'a> {
 pub(super) struct Incoming {
     connections: Vec<Local<Socket>>,
     buffer: Box<[u8]>,
-    /// Where the next read goes on, so that no connection starves the others.
-    next: usize,
+    /// Connections of users who have no business here, or one too many.
     pub(super) refused: u64,
 }
 
 impl Incoming {
     pub(super) fn new() -> Self {
-        Self {
-            connections: Vec::new(),
-            buffer: vec![0; HEADER + LARGEST].into(),
-            next: 0,
-            refused: 0,
-        }
+        Self { connections: Vec::new(), buffer: vec![0; HEADER + LARGEST].into(), refused: 0 }
     }
 
     /// Accepts the connections that wait at `slot`, if they come from a user that `may` connect.
@@ -179,34 +173,29 @@ impl Incoming {
         }
     }
 
-    /// Passes up to `budget` messages to `take`, one of each connection in turn. Returns how many,
-    /// and whether a connection has ended.
+    /// Passes up to `budget` messages of the connection with this descriptor to `take`. Returns
+    /// how many, and whether the connection has ended.
     pub(super) fn receive(
         &mut self,
+        descriptor: RawFd,
         budget: usize,
         take: &mut dyn FnMut(Arrival<'_>),
     ) -> (usize, bool) {
-        let (mut messages, mut ended, mut empty) = (0, false, 0);
-        while messages < budget && empty < self.connections.len() {
-            self.next %= self.connections.len();
-            match (&*self.connections[self.next]).read(&mut self.buffer) {
-                Ok(length) if length > 0 => {
-                    take(arrival(&self.buffer[..length]));
-                    messages += 1;
-                    empty = 0;
-                    self.next += 1;
-                }
+        let place = self.connections.iter().position(|other| other.as_raw_fd() == descriptor);
+        let Some(place) = place else { return (0, false) };
+        for messages in 0..budget {
+            match (&*self.connections[place]).read(&mut self.buffer) {
+                Ok(length) if length > 0 => take(arrival(&self.buffer[..length])),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    empty += 1;
-                    self.next += 1;
+                    return (messages, false);
                 }
                 _ => {
-                    self.connections.swap_remove(self.next);
-                    ended = true;
+                    self.connections.swap_remove(place);
+                    return (messages, true);
                 }
             }
         }
-        (messages, ended)
+        (budget, false)
     }
 }
 
@@ -351,14 +340,16 @@ mod tests {
         let mut refusing = Incoming::new();
         refusing.accept(&slot, epoll.as_fd(), |user| user != me);
         assert_eq!(refusing.refused, 1);
-        assert_eq!(refusing.receive(9, &mut |_| panic!("not welcome")), (0, false));
+        assert!(refusing.connections.is_empty());
 
         assert_eq!(out.burst(Instant::ZERO, slot.number, &burst(&[7; 2500])), Sent::To(me));
         assert_eq!(out.index(Instant::ZERO, slot.number, report), Sent::To(me));
         let mut incoming = Incoming::new();
         incoming.accept(&slot, epoll.as_fd(), |user| user == me);
         let mut order = Vec::new();
-        let received = incoming.receive(9, &mut |arrival| match arrival {
+        let mut ready = [0; system::READY];
+        assert_eq!(system::ready_in_epoll(epoll.as_fd(), &mut ready), 1);
+        let received = incoming.receive(ready[0], 9, &mut |arrival| match arrival {
             Arrival::Burst(arrived) => {
                 assert_eq!((arrived.segment, arrived.bytes), (1000, &[7; 2500][..]));
                 order.push("burst");
@@ -371,7 +362,9 @@ mod tests {
         });
         assert_eq!((received, order), ((2, false), vec!["burst", "index"]));
         drop(out);
-        assert_eq!(incoming.receive(9, &mut |_| ()), (0, true), "the end of a connection shows");
+        assert_eq!(system::ready_in_epoll(epoll.as_fd(), &mut ready), 1);
+        let end = incoming.receive(ready[0], 9, &mut |_| panic!("nothing was sent"));
+        assert_eq!(end, (0, true), "the end of a connection shows");
     }
 
     #[test]

@@ -8,6 +8,9 @@ use std::ptr;
 
 use crate::time::{Instant, SECOND};
 
+/// Descriptors that one look at a set finds; a further look finds the others.
+pub(super) const READY: usize = 32;
+
 fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
@@ -105,6 +108,21 @@ pub(super) fn add_to_epoll(epoll: BorrowedFd<'_>, descriptor: RawFd) -> io::Resu
         libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, descriptor, &raw mut event)
     })?;
     Ok(())
+}
+
+/// Descriptors of the set that are readable now, written to `ready`; returns how many.
+pub(super) fn ready_in_epoll(epoll: BorrowedFd<'_>, ready: &mut [RawFd; READY]) -> usize {
+    let mut events = [libc::epoll_event { events: 0, u64: 0 }; READY];
+    // SAFETY: pointer and length describe `events`, into which the kernel writes at most that.
+    let count = unsafe {
+        libc::epoll_wait(epoll.as_raw_fd(), events.as_mut_ptr(), READY as libc::c_int, 0)
+    };
+    // An error is a signal: nothing is ready then, and the next look sees it.
+    let count = usize::try_from(count).unwrap_or(0);
+    for (place, event) in ready.iter_mut().zip(&events[..count]) {
+        *place = event.u64 as RawFd;
+    }
+    count
 }
 
 /// Sleeps until one of the descriptors is readable, or `nanoseconds` have passed.
