@@ -13,4 +13,5 @@ pub mod rng;
 pub mod software;
 pub mod time;
 mod transport;
+pub mod verbs;
 pub mod wire;
