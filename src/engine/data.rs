@@ -48,6 +48,12 @@ impl Engine {
         self.deadlines.next()
     }
 
+    /// Whether acknowledgements wait for the application's next post: another turn sends them. A
+    /// queue pair should not be destroyed before, or its peer repeats what has arrived.
+    pub fn holds_replies(&self) -> bool {
+        !self.held.is_empty()
+    }
+
     fn take_doorbells(&mut self, now: Instant) {
         let doorbells = std::sync::Arc::clone(&self.doorbells);
         doorbells.collect(|slot| {
