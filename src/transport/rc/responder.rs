@@ -156,6 +156,8 @@ impl Responder {
         }
         if psn.is_after(self.expected) {
             self.sequence_error(ctx);
+        } else {
+            ctx.count(Counter::DropUnexpectedOpcode);
         }
         Outcome::Fine
     }
