@@ -23,30 +23,36 @@ pub(crate) const ACK_HOLD: u64 = 5 * MICROSECOND;
 
 /// A reply that carries data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Job {
-    /// READ responses, `next` of `packets` still to send, the first with `psn`.
-    Read { psn: Psn, reth: Reth, packets: u32, next: u32 },
-    /// An atomic's answer.
-    Atomic { psn: Psn, original: u64 },
+pub(super) struct Job {
+    /// PSN of its first packet.
+    pub(super) psn: Psn,
+    /// The request was answered before. Its requester may have seen that answer and gone on, so it
+    /// does not count among those that may be open.
+    pub(super) repeated: bool,
+    pub(super) answer: Answer,
+}
+
+/// What a reply carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// READ responses, `next` of `packets` still to send.
+    Read { reth: Reth, packets: u32, next: u32 },
+    /// What an atomic found.
+    Atomic { original: u64 },
+}
+
+impl Answer {
+    pub(super) fn read(reth: Reth, mtu: u32) -> Self {
+        Self::Read { reth, packets: packets_of(reth.length, mtu), next: 0 }
+    }
 }
 
 impl Job {
-    pub(super) fn read(psn: Psn, reth: Reth, mtu: u32) -> Self {
-        Self::Read { psn, reth, packets: packets_of(reth.length, mtu), next: 0 }
-    }
-
-    /// PSN of its first packet.
-    pub(super) const fn psn(&self) -> Psn {
-        match self {
-            Self::Read { psn, .. } | Self::Atomic { psn, .. } => *psn,
-        }
-    }
-
     /// PSN after its last packet.
     const fn end(&self) -> Psn {
-        match self {
-            Self::Read { psn, packets, .. } => psn.add(*packets),
-            Self::Atomic { psn, .. } => psn.next(),
+        match self.answer {
+            Answer::Read { packets, .. } => self.psn.add(packets),
+            Answer::Atomic { .. } => self.psn.next(),
         }
     }
 }
@@ -102,11 +108,11 @@ impl Responder {
         writer: &mut BurstWriter<'_>,
     ) -> Result<(), Fault> {
         while let Some(job) = self.jobs.front().copied() {
-            let finished = match job {
-                Job::Read { .. } => self.fill_read(base, ctx, writer)?,
-                Job::Atomic { psn, original } => {
+            let finished = match job.answer {
+                Answer::Read { .. } => self.fill_read(base, ctx, writer)?,
+                Answer::Atomic { original } => {
                     let message = Message::AtomicAcknowledge(self.aeth(), original);
-                    self.add(base, ctx, writer, message, psn)
+                    self.add(base, ctx, writer, message, job.psn)
                 }
             };
             if !finished {
@@ -130,7 +136,9 @@ impl Responder {
     ) -> Result<bool, Fault> {
         loop {
             let aeth = self.aeth();
-            let Some(Job::Read { psn, reth, packets, next }) = self.jobs.front_mut() else {
+            let Some(Job { psn, answer: Answer::Read { reth, packets, next }, .. }) =
+                self.jobs.front_mut()
+            else {
                 return Ok(true);
             };
             let offset = *next * base.mtu();

@@ -11,7 +11,7 @@
 
 use std::collections::VecDeque;
 
-use super::reply::{Job, Nak, PendingAck};
+use super::reply::{Answer, Job, Nak, PendingAck};
 use crate::memory::{AtomicChange, KeyFault, scatter};
 use crate::queue::{Access, Attachment, Completion, CompletionKind, CompletionStatus, ReceiveHead};
 use crate::transport::context::{Base, Context};
@@ -219,22 +219,25 @@ impl Responder {
         if reth.address != address || reth.key != original.key || !fits {
             return None;
         }
-        Some(Job::read(psn, *reth, base.mtu()))
+        Some(Job { psn, repeated: true, answer: Answer::read(*reth, base.mtu()) })
     }
 
     fn repeated_atomic(&self, psn: Psn) -> Option<Job> {
         let record = self.record_at(psn)?;
         let RecordKind::Atomic { original } = record.kind else { return None };
-        Some(Job::Atomic { psn, original })
+        Some(Job { psn, repeated: true, answer: Answer::Atomic { original } })
     }
 
-    /// Jobs stay in PSN order. A repeated request replaces the job that it repeats.
-    fn insert_job(&mut self, job: Job) {
-        if let Some(record) = self.record_at(job.psn()).copied() {
+    /// Jobs stay in PSN order. A repeated request replaces the job that it repeats; if that was the
+    /// first answer, the new job still is.
+    fn insert_job(&mut self, mut job: Job) {
+        if let Some(record) = self.record_at(job.psn).copied() {
             let end = record.first.add(record.packets);
-            self.jobs.retain(|pending| !pending.psn().is_within(record.first, end));
+            let replaced = |pending: &Job| pending.psn.is_within(record.first, end);
+            job.repeated = self.jobs.iter().filter(|job| replaced(job)).all(|job| job.repeated);
+            self.jobs.retain(|pending| !replaced(pending));
         }
-        let position = self.jobs.iter().position(|pending| job.psn().is_before(pending.psn()));
+        let position = self.jobs.iter().position(|pending| job.psn.is_before(pending.psn));
         self.jobs.insert(position.unwrap_or(self.jobs.len()), job);
     }
 
@@ -477,7 +480,8 @@ impl Responder {
         }
         let first = self.expected;
         self.remember(base, Record { first, packets, kind: RecordKind::Read(reth) });
-        self.jobs.push_back(Job::read(first, reth, base.mtu()));
+        let answer = Answer::read(reth, base.mtu());
+        self.jobs.push_back(Job { psn: first, repeated: false, answer });
         self.msn = self.msn.next();
         self.expected = first.add(packets);
         Ok(())
@@ -505,7 +509,7 @@ impl Responder {
         let psn = self.expected;
         let kind = RecordKind::Atomic { original };
         self.remember(base, Record { first: psn, packets: 1, kind });
-        self.jobs.push_back(Job::Atomic { psn, original });
+        self.jobs.push_back(Job { psn, repeated: false, answer: Answer::Atomic { original } });
         self.msn = self.msn.next();
         Ok(())
     }
@@ -513,14 +517,17 @@ impl Responder {
     /// A peer may have as many unanswered READs and atomics as max_dest_rd_atomic says.
     fn check_read_resources(&self, base: &Base) -> Result<(), Fault> {
         let limit = usize::from(base.attributes.max_destination_rd_atomic.unwrap_or(0));
-        if self.jobs.len() >= limit { Err(Fault::TooManyReads) } else { Ok(()) }
+        let open = self.jobs.iter().filter(|job| !job.repeated).count();
+        if open >= limit { Err(Fault::TooManyReads) } else { Ok(()) }
     }
 
-    /// Keeps a record for duplicates; the peer has seen the answer to the one that it displaces.
+    /// Keeps a record for duplicates. The peer has seen the answer to the one that it displaces, so
+    /// nobody waits for a repeated answer to that.
     fn remember(&mut self, base: &Base, record: Record) {
         let limit = usize::from(base.attributes.max_destination_rd_atomic.unwrap_or(0));
         while self.records.len() >= limit.max(1) {
-            self.records.pop_front();
+            let Some(Record { first, packets, .. }) = self.records.pop_front() else { break };
+            self.jobs.retain(|job| !job.psn.is_within(first, first.add(packets)));
         }
         self.records.push_back(record);
     }
