@@ -244,8 +244,8 @@ fn as_many_reads_and_atomics_as_agreed_are_served_at_a_time() {
         s.deliver(read_request(0, reth));
         s.deliver(fetch_add(1, reth, 1));
         s.deliver(read_request(2, reth));
-        s.expect(read_response_only(0, 3, &word.wrapping_add(1).to_ne_bytes()));
-        s.expect(atomic_ack(1, 3, word));
+        s.expect(read_response_only(0, 1, &word.wrapping_add(1).to_ne_bytes()));
+        s.expect(atomic_ack(1, 2, word));
         s.expect(read_response_only(2, 3, &word.wrapping_add(1).to_ne_bytes()));
         s.deliver(read_request(3, reth));
         s.expect(read_response_only(3, 4, &word.wrapping_add(1).to_ne_bytes()));
@@ -269,7 +269,7 @@ fn one_read_or_atomic_more_than_agreed_gets_0x61_after_the_answers_before_it() {
                     read_request(excess, reth)
                 });
                 for psn in 0..i32::from(limit) {
-                    s.expect(read_response_only(psn, limit.into(), &ours(SERVED, 8)));
+                    s.expect(read_response_only(psn, psn as u32 + 1, &ours(SERVED, 8)));
                 }
                 s.expect(nak(excess, limit.into(), NakCode::InvalidRequest));
                 s.expect_event(Event::RequestError(0));

@@ -16,7 +16,7 @@ use crate::transport::context::{Base, Context};
 use crate::transport::counters::Counter;
 use crate::transport::fault::Fault;
 use crate::transport::segment::packets_of;
-use crate::wire::{Aeth, Credits, Headers, Message, NakCode, Psn, Reth, RnrTimer, Syndrome};
+use crate::wire::{Aeth, Credits, Headers, Message, Msn, NakCode, Psn, Reth, RnrTimer, Syndrome};
 
 /// How long a plain ACK is held at most.
 pub(crate) const ACK_HOLD: u64 = 5 * MICROSECOND;
@@ -26,6 +26,9 @@ pub(crate) const ACK_HOLD: u64 = 5 * MICROSECOND;
 pub(super) struct Job {
     /// PSN of its first packet.
     pub(super) psn: Psn,
+    /// Messages finished with this one. Not those that came later: a requester may complete
+    /// requests by this number, and must not complete one whose data is still to come.
+    pub(super) msn: Msn,
     /// The request was answered before. Its requester may have seen that answer and gone on, so it
     /// does not count among those that may be open.
     pub(super) repeated: bool,
@@ -111,7 +114,7 @@ impl Responder {
             let finished = match job.answer {
                 Answer::Read { .. } => self.fill_read(base, ctx, writer)?,
                 Answer::Atomic { original } => {
-                    let message = Message::AtomicAcknowledge(self.aeth(), original);
+                    let message = Message::AtomicAcknowledge(ack(job.msn), original);
                     self.add(base, ctx, writer, message, job.psn)
                 }
             };
@@ -135,15 +138,14 @@ impl Responder {
         writer: &mut BurstWriter<'_>,
     ) -> Result<bool, Fault> {
         loop {
-            let aeth = self.aeth();
-            let Some(Job { psn, answer: Answer::Read { reth, packets, next }, .. }) =
+            let Some(Job { psn, msn, answer: Answer::Read { reth, packets, next }, .. }) =
                 self.jobs.front_mut()
             else {
                 return Ok(true);
             };
             let offset = *next * base.mtu();
             let length = (reth.length - offset).min(base.mtu()) as usize;
-            let message = response_message(*next, *packets, aeth);
+            let message = response_message(*next, *packets, ack(*msn));
             let headers = base.headers(message, psn.add(*next));
             if !writer.fits(&headers, length) {
                 return Ok(false);
@@ -187,7 +189,7 @@ impl Responder {
                 self.ack = None;
             }
         } else if self.ack.is_some_and(|ack| ack.may_leave(ctx)) {
-            let message = Message::Acknowledge(self.aeth());
+            let message = Message::Acknowledge(ack(self.msn));
             if self.add(base, ctx, writer, message, self.expected.previous()) {
                 ctx.count(Counter::SentAck);
                 self.ack = None;
@@ -212,10 +214,10 @@ impl Responder {
         ctx.count(Counter::SentPackets);
         added.is_ok()
     }
+}
 
-    fn aeth(&self) -> Aeth {
-        Aeth { syndrome: Syndrome::Ack(Credits::UNLIMITED), msn: self.msn }
-    }
+const fn ack(msn: Msn) -> Aeth {
+    Aeth { syndrome: Syndrome::Ack(Credits::UNLIMITED), msn }
 }
 
 const fn response_message(index: u32, packets: u32, aeth: Aeth) -> Message {

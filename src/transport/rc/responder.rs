@@ -47,6 +47,8 @@ enum Awaiting {
 struct Record {
     first: Psn,
     packets: u32,
+    /// Messages finished with this one.
+    msn: Msn,
     kind: RecordKind,
 }
 
@@ -219,13 +221,15 @@ impl Responder {
         if reth.address != address || reth.key != original.key || !fits {
             return None;
         }
-        Some(Job { psn, repeated: true, answer: Answer::read(*reth, base.mtu()) })
+        let answer = Answer::read(*reth, base.mtu());
+        Some(Job { psn, msn: record.msn, repeated: true, answer })
     }
 
     fn repeated_atomic(&self, psn: Psn) -> Option<Job> {
         let record = self.record_at(psn)?;
         let RecordKind::Atomic { original } = record.kind else { return None };
-        Some(Job { psn, repeated: true, answer: Answer::Atomic { original } })
+        let answer = Answer::Atomic { original };
+        Some(Job { psn, msn: record.msn, repeated: true, answer })
     }
 
     /// Jobs stay in PSN order. A repeated request replaces the job that it repeats; if that was the
@@ -479,10 +483,11 @@ impl Responder {
                 .map_err(|_| Fault::RemoteAccess)?;
         }
         let first = self.expected;
-        self.remember(base, Record { first, packets, kind: RecordKind::Read(reth) });
-        let answer = Answer::read(reth, base.mtu());
-        self.jobs.push_back(Job { psn: first, repeated: false, answer });
         self.msn = self.msn.next();
+        let msn = self.msn;
+        self.remember(base, Record { first, packets, msn, kind: RecordKind::Read(reth) });
+        let answer = Answer::read(reth, base.mtu());
+        self.jobs.push_back(Job { psn: first, msn, repeated: false, answer });
         self.expected = first.add(packets);
         Ok(())
     }
@@ -508,9 +513,11 @@ impl Responder {
         })?;
         let psn = self.expected;
         let kind = RecordKind::Atomic { original };
-        self.remember(base, Record { first: psn, packets: 1, kind });
-        self.jobs.push_back(Job { psn, repeated: false, answer: Answer::Atomic { original } });
         self.msn = self.msn.next();
+        let msn = self.msn;
+        self.remember(base, Record { first: psn, packets: 1, msn, kind });
+        let answer = Answer::Atomic { original };
+        self.jobs.push_back(Job { psn, msn, repeated: false, answer });
         Ok(())
     }
 
