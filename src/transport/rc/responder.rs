@@ -323,22 +323,40 @@ impl Responder {
         ctx: &mut Context<'_>,
         payload: &[u8],
         part: Part,
-    ) -> Result<ReceiveHead, Refusal> {
+    ) -> Result<(), Refusal> {
+        self.check_send(base, payload, part)?;
+        self.place_send(base, ctx, payload)
+    }
+
+    /// The oldest posted receive, if it takes so much more.
+    fn check_send(&self, base: &Base, payload: &[u8], part: Part) -> Result<ReceiveHead, Refusal> {
         let receive = base.queues.receive.first().ok_or(Refusal::NotReady)?;
         part.check(payload.len(), base.mtu())?;
-        let received = match self.inbound {
+        let total = u64::from(self.received()) + payload.len() as u64;
+        let fits = total <= u64::from(receive.length);
+        fits.then_some(receive).ok_or(Fault::ReceiveTooSmall.into())
+    }
+
+    /// Bytes of the SEND that is arriving.
+    const fn received(&self) -> u32 {
+        match self.inbound {
             Inbound::Send { received } => received,
             _ => 0,
-        };
-        let total = u64::from(received) + payload.len() as u64;
-        if total > u64::from(receive.length) {
-            return Err(Fault::ReceiveTooSmall.into());
         }
-        let segments = base.queues.receive.first_segments();
-        scatter(ctx.keys, base.domain, segments.iter(), received.into(), payload)
+    }
+
+    fn place_send(
+        &mut self,
+        base: &Base,
+        ctx: &mut Context<'_>,
+        payload: &[u8],
+    ) -> Result<(), Refusal> {
+        let received = self.received();
+        let segments = base.queues.receive.first_segments().iter();
+        scatter(ctx.keys, base.domain, segments, received.into(), payload)
             .map_err(|_| Fault::ReceiveProtection)?;
-        self.inbound = Inbound::Send { received: total as u32 };
-        Ok(receive)
+        self.inbound = Inbound::Send { received: received + payload.len() as u32 };
+        Ok(())
     }
 
     fn send_end(
@@ -350,14 +368,12 @@ impl Responder {
         tail: SendTail,
         solicited: bool,
     ) -> Result<(), Refusal> {
-        if base.queues.receive.first().is_none() {
-            return Err(Refusal::NotReady);
-        }
+        let receive = self.check_send(base, payload, part)?;
         if let SendTail::Invalidate(key) = tail {
             check_invalidation(base, ctx, key)?;
         }
-        let receive = self.send_part(base, ctx, payload, part)?;
-        let Inbound::Send { received } = self.inbound else { return Ok(()) };
+        self.place_send(base, ctx, payload)?;
+        let received = self.received();
         self.inbound = Inbound::Idle;
         let attachment = match tail {
             SendTail::Plain => Attachment::None,
