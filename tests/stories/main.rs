@@ -3,6 +3,8 @@
 //! Every story is told for several first PSNs, so that the wrap and the edge of the half-space are
 //! in all of them. See `harness` for how to read one.
 
+mod check_order;
 mod harness;
+mod requester_answers;
 mod responder_faults;
 mod sequence;
