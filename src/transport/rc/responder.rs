@@ -11,7 +11,7 @@
 
 use std::collections::VecDeque;
 
-use super::reply::{Job, Nak, PendingAck};
+use super::reply::{Answer, Job, Nak, PendingAck};
 use crate::memory::{AtomicChange, KeyFault, scatter};
 use crate::queue::{Access, Attachment, Completion, CompletionKind, CompletionStatus, ReceiveHead};
 use crate::transport::context::{Base, Context};
@@ -47,6 +47,8 @@ enum Awaiting {
 struct Record {
     first: Psn,
     packets: u32,
+    /// Messages finished with this one.
+    msn: Msn,
     kind: RecordKind,
 }
 
@@ -156,6 +158,8 @@ impl Responder {
         }
         if psn.is_after(self.expected) {
             self.sequence_error(ctx);
+        } else {
+            ctx.count(Counter::DropUnexpectedOpcode);
         }
         Outcome::Fine
     }
@@ -217,22 +221,27 @@ impl Responder {
         if reth.address != address || reth.key != original.key || !fits {
             return None;
         }
-        Some(Job::read(psn, *reth, base.mtu()))
+        let answer = Answer::read(*reth, base.mtu());
+        Some(Job { psn, msn: record.msn, repeated: true, answer })
     }
 
     fn repeated_atomic(&self, psn: Psn) -> Option<Job> {
         let record = self.record_at(psn)?;
         let RecordKind::Atomic { original } = record.kind else { return None };
-        Some(Job::Atomic { psn, original })
+        let answer = Answer::Atomic { original };
+        Some(Job { psn, msn: record.msn, repeated: true, answer })
     }
 
-    /// Jobs stay in PSN order. A repeated request replaces the job that it repeats.
-    fn insert_job(&mut self, job: Job) {
-        if let Some(record) = self.record_at(job.psn()).copied() {
+    /// Jobs stay in PSN order. A repeated request replaces the job that it repeats; if that was the
+    /// first answer, the new job still is.
+    fn insert_job(&mut self, mut job: Job) {
+        if let Some(record) = self.record_at(job.psn).copied() {
             let end = record.first.add(record.packets);
-            self.jobs.retain(|pending| !pending.psn().is_within(record.first, end));
+            let replaced = |pending: &Job| pending.psn.is_within(record.first, end);
+            job.repeated = self.jobs.iter().filter(|job| replaced(job)).all(|job| job.repeated);
+            self.jobs.retain(|pending| !replaced(pending));
         }
-        let position = self.jobs.iter().position(|pending| job.psn().is_before(pending.psn()));
+        let position = self.jobs.iter().position(|pending| job.psn.is_before(pending.psn));
         self.jobs.insert(position.unwrap_or(self.jobs.len()), job);
     }
 
@@ -314,22 +323,40 @@ impl Responder {
         ctx: &mut Context<'_>,
         payload: &[u8],
         part: Part,
-    ) -> Result<ReceiveHead, Refusal> {
+    ) -> Result<(), Refusal> {
+        self.check_send(base, payload, part)?;
+        self.place_send(base, ctx, payload)
+    }
+
+    /// The oldest posted receive, if it takes so much more.
+    fn check_send(&self, base: &Base, payload: &[u8], part: Part) -> Result<ReceiveHead, Refusal> {
         let receive = base.queues.receive.first().ok_or(Refusal::NotReady)?;
         part.check(payload.len(), base.mtu())?;
-        let received = match self.inbound {
+        let total = u64::from(self.received()) + payload.len() as u64;
+        let fits = total <= u64::from(receive.length);
+        fits.then_some(receive).ok_or(Fault::ReceiveTooSmall.into())
+    }
+
+    /// Bytes of the SEND that is arriving.
+    const fn received(&self) -> u32 {
+        match self.inbound {
             Inbound::Send { received } => received,
             _ => 0,
-        };
-        let total = u64::from(received) + payload.len() as u64;
-        if total > u64::from(receive.length) {
-            return Err(Fault::ReceiveTooSmall.into());
         }
-        let segments = base.queues.receive.first_segments();
-        scatter(ctx.keys, base.domain, segments.iter(), received.into(), payload)
+    }
+
+    fn place_send(
+        &mut self,
+        base: &Base,
+        ctx: &mut Context<'_>,
+        payload: &[u8],
+    ) -> Result<(), Refusal> {
+        let received = self.received();
+        let segments = base.queues.receive.first_segments().iter();
+        scatter(ctx.keys, base.domain, segments, received.into(), payload)
             .map_err(|_| Fault::ReceiveProtection)?;
-        self.inbound = Inbound::Send { received: total as u32 };
-        Ok(receive)
+        self.inbound = Inbound::Send { received: received + payload.len() as u32 };
+        Ok(())
     }
 
     fn send_end(
@@ -341,14 +368,12 @@ impl Responder {
         tail: SendTail,
         solicited: bool,
     ) -> Result<(), Refusal> {
-        if base.queues.receive.first().is_none() {
-            return Err(Refusal::NotReady);
-        }
+        let receive = self.check_send(base, payload, part)?;
         if let SendTail::Invalidate(key) = tail {
             check_invalidation(base, ctx, key)?;
         }
-        let receive = self.send_part(base, ctx, payload, part)?;
-        let Inbound::Send { received } = self.inbound else { return Ok(()) };
+        self.place_send(base, ctx, payload)?;
+        let received = self.received();
         self.inbound = Inbound::Idle;
         let attachment = match tail {
             SendTail::Plain => Attachment::None,
@@ -474,9 +499,11 @@ impl Responder {
                 .map_err(|_| Fault::RemoteAccess)?;
         }
         let first = self.expected;
-        self.remember(base, Record { first, packets, kind: RecordKind::Read(reth) });
-        self.jobs.push_back(Job::read(first, reth, base.mtu()));
         self.msn = self.msn.next();
+        let msn = self.msn;
+        self.remember(base, Record { first, packets, msn, kind: RecordKind::Read(reth) });
+        let answer = Answer::read(reth, base.mtu());
+        self.jobs.push_back(Job { psn: first, msn, repeated: false, answer });
         self.expected = first.add(packets);
         Ok(())
     }
@@ -502,23 +529,28 @@ impl Responder {
         })?;
         let psn = self.expected;
         let kind = RecordKind::Atomic { original };
-        self.remember(base, Record { first: psn, packets: 1, kind });
-        self.jobs.push_back(Job::Atomic { psn, original });
         self.msn = self.msn.next();
+        let msn = self.msn;
+        self.remember(base, Record { first: psn, packets: 1, msn, kind });
+        let answer = Answer::Atomic { original };
+        self.jobs.push_back(Job { psn, msn, repeated: false, answer });
         Ok(())
     }
 
     /// A peer may have as many unanswered READs and atomics as max_dest_rd_atomic says.
     fn check_read_resources(&self, base: &Base) -> Result<(), Fault> {
         let limit = usize::from(base.attributes.max_destination_rd_atomic.unwrap_or(0));
-        if self.jobs.len() >= limit { Err(Fault::TooManyReads) } else { Ok(()) }
+        let open = self.jobs.iter().filter(|job| !job.repeated).count();
+        if open >= limit { Err(Fault::TooManyReads) } else { Ok(()) }
     }
 
-    /// Keeps a record for duplicates; the peer has seen the answer to the one that it displaces.
+    /// Keeps a record for duplicates. The peer has seen the answer to the one that it displaces, so
+    /// nobody waits for a repeated answer to that.
     fn remember(&mut self, base: &Base, record: Record) {
         let limit = usize::from(base.attributes.max_destination_rd_atomic.unwrap_or(0));
         while self.records.len() >= limit.max(1) {
-            self.records.pop_front();
+            let Some(Record { first, packets, .. }) = self.records.pop_front() else { break };
+            self.jobs.retain(|job| !job.psn.is_within(first, first.add(packets)));
         }
         self.records.push_back(record);
     }
