@@ -1,8 +1,10 @@
 //! The command line: one file a subcommand.
 
 mod device;
+mod devices;
 mod output;
 mod pingpong;
+mod text;
 
 use std::process::ExitCode;
 
@@ -18,12 +20,14 @@ struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Command {
+    Devices(devices::DevicesArgs),
     Pingpong(pingpong::PingpongArgs),
 }
 
 /// Runs what the command line asks for.
 pub(crate) fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
+        Command::Devices(args) => devices::run(&args),
         Command::Pingpong(args) => pingpong::run(&args),
     };
     outcome.unwrap_or_else(|failure| {

@@ -58,6 +58,9 @@ impl QueuePair {
     /// error names it.
     pub fn modify(&self, attributes: &QueuePairAttributes) -> Result<(), VerbsError> {
         let number = self.number();
+        if matches!(attributes.state, Some(QueuePairState::Reset | QueuePairState::Error)) {
+            self.context().device().settle()?;
+        }
         let change =
             self.context().control(|engine, now| engine.modify_queue_pair(now, number, attributes));
         Ok(change??)
@@ -132,6 +135,8 @@ impl QueuePair {
 impl Drop for QueuePair {
     fn drop(&mut self) {
         let number = self.number();
+        // In a forked child there is nothing to settle.
+        let _ = self.context().device().settle();
         // It exists: nothing else destroys it.
         let _ = self.context().control(|engine, _| engine.destroy_queue_pair(number));
     }
