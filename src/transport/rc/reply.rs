@@ -138,7 +138,7 @@ impl Responder {
         writer: &mut BurstWriter<'_>,
     ) -> Result<bool, Fault> {
         loop {
-            let Some(Job { psn, msn, answer: Answer::Read { reth, packets, next }, .. }) =
+            let Some(Job { psn, msn, repeated, answer: Answer::Read { reth, packets, next } }) =
                 self.jobs.front_mut()
             else {
                 return Ok(true);
@@ -152,6 +152,10 @@ impl Responder {
             }
             let added = writer
                 .add(&headers, length, |target| read_response(base, ctx, reth, offset, target));
+            if added.is_err() && *repeated {
+                // The peer may have the answer long since, and have made the key invalid.
+                return Ok(true);
+            }
             if added.is_err() {
                 let psn = headers.psn;
                 let code = Fault::ReadFailed.nak();
