@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{CompletionQueue, Context, MemoryRegion, QueuePair, VerbsError};
+use super::{CompletionQueue, Context, ForeignRegion, MemoryRegion, QueuePair, VerbsError};
 use crate::engine;
+use crate::host;
 use crate::memory::{DomainId, OwnedMemory};
 use crate::queue::{Access, QueueCapacities, QueuePairKind};
 
@@ -85,6 +86,32 @@ impl ProtectionDomain {
     /// As [`ProtectionDomain::register`].
     pub fn allocate(&self, length: usize, access: Access) -> Result<MemoryRegion, VerbsError> {
         self.register(OwnedMemory::new(length), access)
+    }
+
+    /// Registers memory that someone else owns, of any alignment.
+    ///
+    /// # Errors
+    /// A part of the range is not mapped, or not writable though `access` allows writing; a limit
+    /// of the device; or rights that make no sense together.
+    ///
+    /// # Safety
+    /// As long as the region exists the range must stay mapped with the same rights, and no Rust
+    /// reference may claim that its bytes do not change.
+    #[allow(unsafe_code, reason = "passes the caller's promise on")]
+    pub unsafe fn register_foreign(
+        &self,
+        start: *mut u8,
+        length: usize,
+        access: Access,
+    ) -> Result<ForeignRegion, VerbsError> {
+        let writes = access.contains(Access::LOCAL_WRITE);
+        host::check_mapped(start as usize, length, writes)?;
+        let base = start as u64;
+        let keys = self.context().control(|engine, _| {
+            // SAFETY: the caller promises what the engine asks for.
+            unsafe { engine.register_foreign(self.inner.id, start, length, base, access) }
+        })??;
+        Ok(ForeignRegion::new(self.clone(), base, length, keys))
     }
 
     /// Creates a queue pair, in RESET.

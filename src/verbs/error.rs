@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::engine::ControlError;
+use crate::host::MappingError;
 use crate::queue::Overrun;
 use crate::software::{Forked, OpenError};
 
@@ -33,6 +34,9 @@ pub enum VerbsError {
         /// How many there are.
         count: usize,
     },
+    /// Foreign memory cannot be registered.
+    #[error(transparent)]
+    Mapping(#[from] MappingError),
     /// A completion channel could not be made.
     #[error("no completion channel: {0}")]
     Channel(#[source] std::io::Error),

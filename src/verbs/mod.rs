@@ -39,4 +39,4 @@ pub use device::{DeviceInfo, PortState, devices, open};
 pub use domain::{ProtectionDomain, QueuePairOptions};
 pub use error::VerbsError;
 pub use pair::QueuePair;
-pub use region::MemoryRegion;
+pub use region::{ForeignRegion, MemoryRegion};

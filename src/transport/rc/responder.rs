@@ -334,7 +334,7 @@ impl Responder {
         part.check(payload.len(), base.mtu())?;
         let total = u64::from(self.received()) + payload.len() as u64;
         let fits = total <= u64::from(receive.length);
-        fits.then_some(receive).ok_or(Fault::ReceiveTooSmall.into())
+        fits.then_some(receive).ok_or(Refusal::Fault(Fault::ReceiveTooSmall))
     }
 
     /// Bytes of the SEND that is arriving.
