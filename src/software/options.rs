@@ -18,7 +18,8 @@ pub enum Drive {
     /// The application's calls, and a thread of the device while none comes.
     #[default]
     Thread,
-    /// The application's calls alone: nothing happens between them.
+    /// The application's calls alone: nothing happens between them, also not for other devices on
+    /// the same address whose packets have arrived here.
     Caller,
 }
 

@@ -223,7 +223,11 @@ fn open_link(options: &UdpOptions) -> Result<(Local<UdpLink>, Role), OpenError> 
     for _ in 0..ATTEMPTS {
         match &outcome {
             Err(OpenError::Udp(UdpError::PortHeld { holder, .. })) => match holder {
-                PortHolder::User(user) if slots::is_member(options.address, *user) => {
+                // A program of our own user that does not share the port is no host.
+                PortHolder::User(user)
+                    if *user != system::effective_user()
+                        && slots::is_member(options.address, *user) =>
+                {
                     let link = open_as(&UdpOptions { receive: false, ..options.clone() })?;
                     return Ok((link, Role::Guest(*user, Instant::ZERO)));
                 }
