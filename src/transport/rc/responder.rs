@@ -246,7 +246,8 @@ impl Responder {
     }
 
     fn owe_ack(&mut self, ctx: &Context<'_>) {
-        self.ack.get_or_insert_with(|| PendingAck::new(ctx));
+        let newest = self.expected.previous();
+        self.ack.get_or_insert_with(|| PendingAck::new(ctx, newest)).psn = newest;
     }
 
     /// Carries out the expected request, or refuses it before anything was changed.
