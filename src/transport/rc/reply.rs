@@ -140,7 +140,7 @@ impl Responder {
         writer: &mut BurstWriter<'_>,
     ) -> Result<bool, Fault> {
         loop {
-            let Some(Job { psn, msn, answer: Answer::Read { reth, packets, next }, .. }) =
+            let Some(Job { psn, msn, repeated, answer: Answer::Read { reth, packets, next } }) =
                 self.jobs.front_mut()
             else {
                 return Ok(true);
@@ -154,6 +154,11 @@ impl Responder {
             }
             let added = writer
                 .add(&headers, length, |target| read_response(base, ctx, reth, offset, target));
+            if added.is_err() && *repeated {
+                self.jobs.pop_front();
+                ctx.count(Counter::DropDuplicateWithoutRecord);
+                return Ok(false);
+            }
             if added.is_err() {
                 let psn = headers.psn;
                 let code = Fault::ReadFailed.nak();
