@@ -3,8 +3,11 @@
 //! Every story is told for several first PSNs, so that the wrap and the edge of the half-space are
 //! in all of them. See `harness` for how to read one.
 
+mod acknowledgements;
 mod check_order;
+mod duplicates;
 mod harness;
+mod not_ready;
 mod requester_answers;
 mod responder_faults;
 mod sequence;

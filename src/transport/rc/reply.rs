@@ -71,13 +71,15 @@ pub(super) enum Nak {
 /// A plain acknowledgement that is owed; what it acknowledges is decided when it leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PendingAck {
+    /// What it has to acknowledge at least.
+    pub(super) psn: Psn,
     turn: u64,
     due: Instant,
 }
 
 impl PendingAck {
-    pub(super) fn new(ctx: &Context<'_>) -> Self {
-        Self { turn: ctx.turn, due: ctx.now + ACK_HOLD }
+    pub(super) fn new(ctx: &Context<'_>, psn: Psn) -> Self {
+        Self { psn, turn: ctx.turn, due: ctx.now + ACK_HOLD }
     }
 
     fn may_leave(&self, ctx: &Context<'_>) -> bool {
@@ -122,7 +124,7 @@ impl Responder {
                 return Ok(());
             }
             self.jobs.pop_front();
-            if job.end() == self.expected {
+            if self.ack.is_some_and(|ack| ack.psn.is_before(job.end())) {
                 self.ack = None;
             }
         }
@@ -153,8 +155,9 @@ impl Responder {
             let added = writer
                 .add(&headers, length, |target| read_response(base, ctx, reth, offset, target));
             if added.is_err() && *repeated {
-                // The peer may have the answer long since, and have made the key invalid.
-                return Ok(true);
+                self.jobs.pop_front();
+                ctx.count(Counter::DropDuplicateWithoutRecord);
+                return Ok(false);
             }
             if added.is_err() {
                 let psn = headers.psn;

@@ -191,7 +191,7 @@ impl Responder {
     /// answered from its record.
     fn handle_duplicate(&mut self, base: &Base, ctx: &mut Context<'_>, headers: &Headers) {
         let job = match headers.message {
-            Message::ReadRequest(reth) => self.repeated_read(base, headers.psn, &reth),
+            Message::ReadRequest(reth) => self.repeated_read(base, ctx, headers.psn, &reth),
             Message::CompareSwap(_) | Message::FetchAdd(_) => self.repeated_atomic(headers.psn),
             Message::AtomicWrite(_) | Message::Flush(..) => None,
             _ => {
@@ -211,8 +211,10 @@ impl Responder {
             .find(|record| psn.is_within(record.first, record.first.add(record.packets)))
     }
 
-    /// A READ may be repeated from any of its packets on, and only within what was asked first.
-    fn repeated_read(&self, base: &Base, psn: Psn, reth: &Reth) -> Option<Job> {
+    /// A READ may be repeated from any of its packets on, and only within what was asked first. If
+    /// it is not allowed any more there is no answer, and no fault either: most likely its requester
+    /// has had the data, the memory's owner knows, and the repetition was long on its way.
+    fn repeated_read(&self, base: &Base, ctx: &Context<'_>, psn: Psn, reth: &Reth) -> Option<Job> {
         let record = self.record_at(psn)?;
         let RecordKind::Read(original) = record.kind else { return None };
         let skipped = u64::from(psn.distance_from(record.first)) * u64::from(base.mtu());
@@ -221,6 +223,7 @@ impl Responder {
         if reth.address != address || reth.key != original.key || !fits {
             return None;
         }
+        check_read_allowed(base).and_then(|()| check_read(base, ctx, reth)).ok()?;
         let answer = Answer::read(*reth, base.mtu());
         Some(Job { psn, msn: record.msn, repeated: true, answer })
     }
@@ -246,7 +249,8 @@ impl Responder {
     }
 
     fn owe_ack(&mut self, ctx: &Context<'_>) {
-        self.ack.get_or_insert_with(|| PendingAck::new(ctx));
+        let newest = self.expected.previous();
+        self.ack.get_or_insert_with(|| PendingAck::new(ctx, newest)).psn = newest;
     }
 
     /// Carries out the expected request, or refuses it before anything was changed.
@@ -481,9 +485,7 @@ impl Responder {
     }
 
     fn read(&mut self, base: &Base, ctx: &mut Context<'_>, reth: Reth) -> Result<(), Refusal> {
-        if !base.access().contains(Access::REMOTE_READ) {
-            return Err(Fault::NotAllowed.into());
-        }
+        check_read_allowed(base)?;
         self.check_read_resources(base)?;
         if u64::from(reth.length) > crate::queue::MAX_MESSAGE {
             return Err(Fault::MessageLength.into());
@@ -492,12 +494,7 @@ impl Responder {
         if packets > Psn::MAX_SPAN {
             return Err(Fault::MessageLength.into());
         }
-        if reth.length > 0 {
-            let (key, length) = (reth.key.value(), reth.length as usize);
-            ctx.keys
-                .span(key, base.domain, reth.address, length, Access::REMOTE_READ)
-                .map_err(|_| Fault::RemoteAccess)?;
-        }
+        check_read(base, ctx, &reth)?;
         let first = self.expected;
         self.msn = self.msn.next();
         let msn = self.msn;
@@ -664,6 +661,22 @@ fn claimed(refusal: Refusal, receive: Option<(ReceiveHead, Immediate)>) -> Refus
 fn check_write_allowed(base: &Base) -> Result<(), Fault> {
     let allowed = base.access().contains(Access::REMOTE_WRITE);
     allowed.then_some(()).ok_or(Fault::NotAllowed)
+}
+
+fn check_read_allowed(base: &Base) -> Result<(), Fault> {
+    let allowed = base.access().contains(Access::REMOTE_READ);
+    allowed.then_some(()).ok_or(Fault::NotAllowed)
+}
+
+/// Range of a whole READ. The key of an empty one does not matter.
+fn check_read(base: &Base, ctx: &Context<'_>, reth: &Reth) -> Result<(), Fault> {
+    let (key, length) = (reth.key.value(), reth.length as usize);
+    if length > 0 {
+        ctx.keys
+            .span(key, base.domain, reth.address, length, Access::REMOTE_READ)
+            .map_err(|_| Fault::RemoteAccess)?;
+    }
+    Ok(())
 }
 
 /// Range of a whole WRITE. The key of an empty one does not matter.
