@@ -2,6 +2,7 @@
 
 use super::Engine;
 use super::port::Port;
+use crate::queue::sync::Arc;
 use crate::time::Instant;
 use crate::transport::{ACK_HOLD, BurstRules, Context, Counter, QueuePair};
 use crate::wire::{
@@ -55,7 +56,7 @@ impl Engine {
     }
 
     fn take_doorbells(&mut self, now: Instant) {
-        let doorbells = std::sync::Arc::clone(&self.doorbells);
+        let doorbells = Arc::clone(&self.doorbells);
         doorbells.collect(|slot| {
             self.with_pair(slot as u32, now, |pair, ctx| pair.handle_doorbell(ctx));
         });
