@@ -50,7 +50,7 @@ impl QueuePair {
         };
         Self {
             base,
-            requester: Requester::new(),
+            requester: Requester::new(0),
             responder: Responder::new(),
             requested_last: false,
             drain_event_owed: false,
@@ -133,7 +133,7 @@ impl QueuePair {
         self.base.queues.send.clear();
         self.base.queues.receive.clear();
         self.base.attributes = QueuePairAttributes::default();
-        self.requester = Requester::new();
+        self.requester = Requester::new(self.base.queues.send.tail());
         self.responder = Responder::new();
         self.requested_last = false;
         self.drain_event_owed = false;
