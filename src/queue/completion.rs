@@ -203,6 +203,12 @@ pub struct Overrun {
     pub capacity: u32,
 }
 
+/// A completion found no room; `first` if no other had been lost before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lost {
+    pub(crate) first: bool,
+}
+
 /// Told, outside all locks, that an armed completion queue has something.
 pub trait Notify: Send + Sync {
     /// Called once for each arming. Must not block.
@@ -291,12 +297,13 @@ impl CompletionQueue {
 
     /// Adds a completion. Only the engine calls this, under its lock. Returns whether the queue's
     /// notifier has to be called once the lock is released.
-    pub(crate) fn push(&self, completion: &Completion) -> Result<bool, Overrun> {
+    pub(crate) fn push(&self, completion: &Completion) -> Result<bool, Lost> {
+        if self.overrun.load(Ordering::Relaxed) {
+            return Err(Lost { first: false });
+        }
         if !self.ring.has_room() {
             self.overrun.store(true, Ordering::Release);
-        }
-        if self.overrun.load(Ordering::Relaxed) {
-            return Err(Overrun { capacity: self.capacity() });
+            return Err(Lost { first: true });
         }
         let head = self.ring.head();
         write(self.ring.entry(head), completion);

@@ -1,8 +1,8 @@
 //! The requester's time: retries left, probe timer, local ACK timeout, the pause after RNR.
 //!
 //! The probe timer is short and free: it asks again with one packet and uses up nothing. The local
-//! ACK timeout is the one that the application set; only its expiries and sequence NAKs use up
-//! `retry_cnt`, and any progress reloads it.
+//! ACK timeout is the one that the application set; only its expiries and sequence NAKs without
+//! progress use up `retry_cnt`, and any progress reloads it.
 
 use super::requester::Blocked;
 use crate::queue::QueuePairAttributes;

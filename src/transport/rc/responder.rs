@@ -587,6 +587,7 @@ impl Responder {
         first: Option<CompletionStatus>,
     ) -> bool {
         let mut status = first.unwrap_or(CompletionStatus::WorkRequestFlushed);
+        let mut room = true;
         while let Some(receive) = base.queues.receive.first() {
             base.queues.receive.release_first();
             let completion = Completion {
@@ -599,12 +600,10 @@ impl Responder {
                 source: Qpn::default(),
                 solicited: false,
             };
-            if !ctx.complete(&base.queues.receive_completions, &completion) {
-                return false;
-            }
+            room &= ctx.complete(&base.queues.receive_completions, &completion);
             status = CompletionStatus::WorkRequestFlushed;
         }
-        true
+        room
     }
 
     /// Nothing more is owed to the peer.
