@@ -1,5 +1,6 @@
 //! The command line: one file a subcommand.
 
+mod demo;
 mod device;
 mod devices;
 mod output;
@@ -8,7 +9,7 @@ mod text;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// RDMA without RDMA hardware: RoCEv2 in userspace.
 #[derive(Parser, Debug)]
@@ -20,6 +21,7 @@ struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Command {
+    Demo(demo::DemoArgs),
     Devices(devices::DevicesArgs),
     Pingpong(pingpong::PingpongArgs),
 }
@@ -27,11 +29,17 @@ enum Command {
 /// Runs what the command line asks for.
 pub(crate) fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
+        Command::Demo(args) => demo::run(&args),
         Command::Devices(args) => devices::run(&args),
         Command::Pingpong(args) => pingpong::run(&args),
     };
     outcome.unwrap_or_else(|failure| {
-        eprintln!("uroce: {failure}");
+        failure.tell();
         failure.exit_code()
     })
+}
+
+/// Whether this program has a subcommand.
+fn has_subcommand(name: &str) -> bool {
+    Cli::command().find_subcommand(name).is_some()
 }
