@@ -1,7 +1,9 @@
 //! The five acts.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
-use uroce::engine::Counter;
+use uroce::engine::{Counter, Counters};
 use uroce::fault::FaultPlan;
 use uroce::software::clock;
 use uroce::verbs::SendOperation;
@@ -36,12 +38,14 @@ pub(super) struct Act {
     bytes: usize,
     lost: usize,
     resent: usize,
-    /// Sequence NAKs that Alice acted on, and probes of hers.
-    nak: u64,
-    probes: u64,
     verified: bool,
+    /// What each end's device has counted in this act, by name, without zeros.
+    alice: Counts,
+    bob: Counts,
     steps: Vec<StepReport>,
 }
+
+type Counts = BTreeMap<&'static str, u64>;
 
 /// A packet, for machines.
 #[derive(Serialize)]
@@ -64,6 +68,8 @@ struct Play<'a> {
     acts: Vec<Act>,
     start: uroce::time::Instant,
     steps: Vec<Step>,
+    /// What Alice's and Bob's devices had counted when the act began.
+    counted: [Counters; 2],
 }
 
 /// Plays all acts. The first that comes out wrong ends the play.
@@ -91,7 +97,8 @@ pub(super) fn play(
 impl<'a> Play<'a> {
     fn new(narrator: &'a Narrator, stage: &'a Stage, acts: Vec<Act>) -> Self {
         let (watch, start) = (Watch::new(stage), clock::now());
-        Self { narrator, stage, watch, acts, start, steps: Vec::new() }
+        let counted = Default::default();
+        Self { narrator, stage, watch, acts, start, steps: Vec::new(), counted }
     }
 
     fn begin(&mut self, title: &'static str) -> Result<u32, Failure> {
@@ -111,7 +118,7 @@ impl<'a> Play<'a> {
 
     fn end(&mut self, number: u32, title: &'static str) -> Result<(), Failure> {
         let steps = std::mem::take(&mut self.steps);
-        let counters = self.stage.alice.context.counters()?.engine;
+        let [alice, bob] = self.count()?;
         self.acts.push(Act {
             number,
             title,
@@ -120,12 +127,27 @@ impl<'a> Play<'a> {
             bytes: steps.iter().map(|step| step.frame).sum(),
             lost: lost(&steps),
             resent: resent(&steps),
-            nak: counters.get(Counter::PacketSequenceError),
-            probes: counters.get(Counter::Probe),
             verified: true,
+            alice,
+            bob,
             steps: reports(&steps),
         });
         Ok(())
+    }
+
+    /// What the devices have counted since the last time.
+    fn count(&mut self) -> Result<[Counts; 2], Failure> {
+        let Stage { alice, bob, .. } = self.stage;
+        let now = [alice.context.counters()?.engine, bob.context.counters()?.engine];
+        let before = std::mem::replace(&mut self.counted, now.clone());
+        let since = |(now, before): (Counters, Counters)| {
+            let counts = now.iter().zip(before.iter());
+            let changed = counts.map(|((name, now), (_, before))| (name, now - before));
+            changed.filter(|(_, count)| *count > 0).collect()
+        };
+        let [alice, bob] = now;
+        let [alice_before, bob_before] = before;
+        Ok([(alice, alice_before), (bob, bob_before)].map(since))
     }
 
     fn connect(&mut self) -> Result<(), Failure> {
@@ -140,7 +162,7 @@ impl<'a> Play<'a> {
             format!("{what:<8}{:<16}{:<16}{why}", value(alice), value(bob))
         };
         self.narrator.show(&[
-            format!("{:<8}{:<16}{:<16}", "", alice.name, bob.name),
+            format!("{:<8}{:<16}{}", "", alice.name, bob.name),
             row("GID", |end| end.address().to_string(), "the address: on RoCE an IP address"),
             row("QPN", |end| end.endpoint.number.to_string(), "the number of the queue pair"),
             row("PSN", |end| end.endpoint.psn.to_string(), "where packets are counted from"),

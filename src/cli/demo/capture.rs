@@ -1,6 +1,6 @@
 //! Files of the captures: one for each end of each scene while the demo runs, one in the end.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fs::{self, File};
 use std::io::{BufReader, BufWriter};
 use std::path::{Path, PathBuf};
@@ -12,11 +12,15 @@ use crate::cli::output::Failure;
 /// Names that are tried for a folder or file of ours before giving up.
 const ATTEMPTS: u32 = 100;
 
-/// A folder for the captures of the scenes; it is removed in the end.
+/// A folder for the captures of the scenes, which is removed in the end, and the final capture.
 pub(super) struct Captures {
     folder: PathBuf,
     /// Those that the final capture is made of, in their order.
     scenes: RefCell<Vec<PathBuf>>,
+    path: PathBuf,
+    file: File,
+    /// The final capture is in a place of our own choice and holds nothing yet.
+    leaves_nothing: Cell<bool>,
 }
 
 /// A recorded frame.
@@ -27,10 +31,19 @@ pub(super) struct Recorded {
 }
 
 impl Captures {
-    /// Makes the folder; one that is there already is never used, as it may be somebody else's.
-    pub(super) fn new() -> Result<Self, Failure> {
+    /// Makes the folder, and the final capture at `target` or in the temporary folder. What is
+    /// there already is never used unless the user names it, as it may be somebody else's.
+    pub(super) fn new(target: Option<&Path>) -> Result<Self, Failure> {
+        let (path, file) = match target {
+            Some(path) => {
+                let file = File::create(path).map_err(|error| cannot_write(path, &error))?;
+                (path.to_owned(), file)
+            }
+            None => first_free(".pcapng", |path| File::create_new(path))?,
+        };
         let folder = first_free("", |path| fs::create_dir(path))?.0;
-        Ok(Self { folder, scenes: RefCell::default() })
+        let leaves_nothing = Cell::new(target.is_none());
+        Ok(Self { folder, scenes: RefCell::default(), path, file, leaves_nothing })
     }
 
     /// The file for one end's view of a scene. Those of Alice, who sees both directions, make up
@@ -43,22 +56,15 @@ impl Captures {
         path
     }
 
-    /// Puts the scenes together into `target`, or into a new file in the temporary folder. Returns
-    /// where that is.
-    pub(super) fn finish(&self, target: Option<&Path>) -> Result<PathBuf, Failure> {
-        let (path, file) = match target {
-            Some(path) => {
-                let file = File::create(path).map_err(|error| cannot_write(path, &error))?;
-                (path.to_owned(), file)
-            }
-            None => first_free(".pcapng", |path| File::create_new(path))?,
-        };
-        self.join_into(file).map_err(|error| cannot_write(&path, &error))?;
-        Ok(path)
+    /// Puts the scenes together into the final capture. Returns where that is.
+    pub(super) fn finish(&self) -> Result<&Path, Failure> {
+        self.join().map_err(|error| cannot_write(&self.path, &error))?;
+        self.leaves_nothing.set(false);
+        Ok(&self.path)
     }
 
-    fn join_into(&self, file: File) -> std::io::Result<()> {
-        let mut writer = Writer::named(BufWriter::new(file), Format::PcapNg, "lo")?;
+    fn join(&self) -> std::io::Result<()> {
+        let mut writer = Writer::named(BufWriter::new(&self.file), Format::PcapNg, "lo")?;
         for scene in self.scenes.borrow().iter() {
             for frame in frames(scene, 0)? {
                 writer.write(frame.time, &[&frame.bytes])?;
@@ -72,6 +78,9 @@ impl Drop for Captures {
     fn drop(&mut self) {
         // What cannot be removed is a few kilobytes in the temporary folder.
         let _ = fs::remove_dir_all(&self.folder);
+        if self.leaves_nothing.get() {
+            let _ = fs::remove_file(&self.path);
+        }
     }
 }
 

@@ -17,7 +17,7 @@ use crate::cli::text::{Palette, Tone};
 const LANE: usize = 56;
 /// Columns of the time, with its unit.
 const CLOCK: usize = 13;
-/// Packets of one kind in a row that are drawn one by one.
+/// Packets of one kind in a row, or pairs of request and answer, that are drawn one by one.
 const RUN: usize = 3;
 /// Lines of a drawing at most.
 const MOST: usize = 44;
@@ -32,13 +32,15 @@ pub(super) fn draw(steps: &[Step], palette: Palette) -> Vec<String> {
             lines.push(note_in_lane(&format!("… {} more, all in the capture …", rest.len())));
             break;
         }
-        let run = rest.iter().take_while(|step| kind(step) == kind(first)).count();
-        let shown = if run > RUN { 1 } else { run };
+        let (period, repeats) = repetition(rest);
+        let abridged = repeats > RUN;
+        let shown = if abridged { period } else { period * repeats };
         lines.extend(rest[..shown].iter().map(|step| line(step, start, palette)));
-        if run > shown {
-            lines.push(palette.paint(Tone::Quiet, &note_in_lane(&more(run - shown, first))));
+        if abridged {
+            let text = more(period, repeats - 1, first);
+            lines.push(palette.paint(Tone::Quiet, &note_in_lane(&text)));
         }
-        rest = &rest[run..];
+        rest = &rest[period * repeats..];
     }
     lines
 }
@@ -47,13 +49,26 @@ fn heading() -> String {
     format!("{:CLOCK$}  {ALICE}{:>width$}", "", BOB, width = LANE + 2 - ALICE.len())
 }
 
+/// How the packets begin: so many of them form a group that comes so many times. A group is a
+/// packet, or a request and an answer that nothing happened to.
+fn repetition(steps: &[Step]) -> (usize, usize) {
+    let alike = |one: &Step, other: &Step| kind(one) == kind(other);
+    let run = steps.iter().take_while(|step| alike(step, &steps[0])).count();
+    let [first, second, ..] = steps else { return (1, run) };
+    let plain = [first, second].iter().all(|step| note(step).is_none());
+    let pairs = steps.chunks_exact(2);
+    let pairs = pairs.take_while(|pair| alike(&pair[0], first) && alike(&pair[1], second)).count();
+    if run == 1 && plain && pairs > RUN { (2, pairs) } else { (1, run) }
+}
+
 /// What must be equal for packets to be drawn as a run.
 fn kind(step: &Step) -> (bool, &'static str, Arrival, bool) {
     (step.from_alice, step.opcode(), step.arrival, step.resent)
 }
 
-fn more(count: usize, first: &Step) -> String {
+fn more(period: usize, count: usize, first: &Step) -> String {
     match note(first) {
+        _ if period == 2 => format!("… {count} more such pairs …"),
         Some((_, note)) => format!("… {count} more: {note} …"),
         None => format!("… {count} more …"),
     }
@@ -222,6 +237,23 @@ mod tests {
         assert_eq!(lines.len(), 6, "{lines:#?}");
         assert!(lines[2].contains("… 8 more …") && lines[3].ends_with("lost"), "{lines:#?}");
         assert!(lines[5].contains("… 9 more …"), "{lines:#?}");
+    }
+
+    #[test]
+    fn uneventful_pairs_are_abridged_too() {
+        let ack = Aeth { syndrome: Syndrome::Ack(Credits::UNLIMITED), msn: Msn::new(1) };
+        let pair = |psn, arrival| {
+            [
+                step(psn, Message::SendOnly(SendTail::Plain), arrival, false),
+                step(psn, Message::Acknowledge(ack), Arrival::Arrived, false),
+            ]
+        };
+        let mut steps: Vec<Step> = (0..9).flat_map(|psn| pair(psn, Arrival::Arrived)).collect();
+        steps.splice(10..10, pair(5, Arrival::Lost).into_iter().take(1));
+        let lines = draw(&steps, plain());
+        assert!(lines[3].contains("… 4 more such pairs …"), "{lines:#?}");
+        assert!(lines[4].ends_with("lost") && lines[7].contains("3 more such"), "{lines:#?}");
+        assert_eq!(lines.len(), 8);
     }
 
     #[test]

@@ -16,7 +16,7 @@ mod narrator;
 mod stage;
 mod watch;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
@@ -42,9 +42,9 @@ const LOSS_PERCENT: u32 = 5;
     --fast or when standard\noutput is no terminal.\n\n\
     Exit status: 0 if all came out right, 1 if anything did not, 2 if it could not be run.\n\n\
     --json, whose fields stay: verified, seed, fault, capture, seconds, and acts, a list of \
-    {number, title,\nseconds, packets, bytes, lost, resent, nak, probes, verified, steps: list of \
-    {microseconds, from,\nopcode, psn, length, fate (arrived, lost, out_of_order, duplicate), \
-    resent, text}}.")]
+    {number, title,\nseconds, packets, bytes, lost, resent, verified, alice and bob (counters by \
+    name), steps: list of\n{microseconds, from, opcode, psn, length, fate (arrived, lost, \
+    out_of_order, duplicate), resent,\ntext}}.")]
 pub struct DemoArgs {
     /// Write the capture to this file [default: uroce-demo-PID.pcapng in the temporary folder]
     #[arg(long, value_name = "FILE")]
@@ -65,11 +65,11 @@ pub struct DemoArgs {
 
 /// What came out. An act that did not come out right ends the demo, so this exists only if all did.
 #[derive(Serialize)]
-struct Report {
+struct Report<'a> {
     verified: bool,
     seed: u64,
     fault: String,
-    capture: PathBuf,
+    capture: &'a Path,
     seconds: f64,
     acts: Vec<Act>,
 }
@@ -82,17 +82,17 @@ pub fn run(args: &DemoArgs) -> Result<ExitCode, Failure> {
     } else {
         Narrator::new(Palette::new(args.color), !args.fast)
     };
-    let captures = Captures::new()?;
+    let captures = Captures::new(args.pcap.as_deref())?;
     let fault = plan(args.seed)?;
     let acts = acts::play(&narrator, &captures, &fault)?;
-    let capture = captures.finish(args.pcap.as_deref())?;
+    let capture = captures.finish()?;
     let seconds = (clock::now() - start) as f64 / 1e9;
     if args.json {
         let (seed, fault) = (args.seed, fault.to_string());
         let report = Report { verified: true, seed, fault, capture, seconds, acts };
         super::output::print(&serde_json::to_string(&report)?)?;
     } else {
-        narrator.epilogue(&capture, seconds)?;
+        narrator.epilogue(capture, seconds)?;
     }
     Ok(ExitCode::SUCCESS)
 }

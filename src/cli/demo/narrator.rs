@@ -10,9 +10,9 @@ use crate::cli::output::{self, Failure};
 use crate::cli::text::{Palette, Tone, WIDTH, wrap};
 
 /// Before the packets of an act are drawn, and after it.
-const PAUSE: Duration = Duration::from_millis(500);
+const PAUSE: Duration = Duration::from_millis(350);
 /// Between two lines of a drawing.
-const STEP: Duration = Duration::from_millis(35);
+const STEP: Duration = Duration::from_millis(25);
 
 /// See the module's text.
 pub(super) struct Narrator {
@@ -91,7 +91,12 @@ impl Narrator {
     /// Where the capture is and what to do next.
     pub(super) fn epilogue(&self, capture: &Path, seconds: f64) -> Result<(), Failure> {
         self.rest(PAUSE);
-        let title = format!("\nAll of it came out right, in {seconds:.1} s.");
+        let time = if seconds < 0.1 {
+            format!("{:.0} ms", seconds * 1e3)
+        } else {
+            format!("{seconds:.1} s")
+        };
+        let title = format!("\nAll of it came out right, in {time}.");
         self.line(&self.palette.paint(Tone::Title, &title))?;
         self.line(&format!("   The capture, for Wireshark or tshark: {}", capture.display()))?;
         self.line("   Next:")?;
