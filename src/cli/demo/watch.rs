@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 use uroce::fault::{Direction, Fate, Faults, PacketView};
 use uroce::time::Instant;
-use uroce::wire::{Frame, Headers, Message, Opcode, Packet, Psn};
+use uroce::wire::{Frame, Headers, Message, Opcode, Packet, Psn, Qpn};
 
 use super::capture::{Recorded, frames};
 use super::stage::{End, PATH_MTU, Stage};
@@ -71,6 +71,7 @@ struct View {
     capture: PathBuf,
     seen: usize,
     address: IpAddr,
+    number: Qpn,
     faults: Option<Faults>,
 }
 
@@ -80,6 +81,7 @@ impl View {
             capture: end.capture.clone(),
             seen: 0,
             address: end.address(),
+            number: end.pair.number(),
             faults: stage.fault.clone().map(Faults::new),
         }
     }
@@ -137,17 +139,20 @@ impl Watch {
         Ok(())
     }
 
-    /// Reads one frame of Alice's capture; nothing if it is no RoCE.
+    /// Reads one frame of Alice's capture; nothing if it does not belong to this conversation.
     fn step(&mut self, recorded: &Recorded) -> Result<Option<Step>, Failure> {
         let frame = Frame::parse(&recorded.bytes)?;
-        if frame.flow().is_none() {
+        let from_alice = !self.alice.is_for(&frame);
+        let ours =
+            |packet: &Packet<'_>| from_alice || packet.headers.destination == self.alice.number;
+        let Some(packet) = Packet::parse(frame.payload).ok().filter(ours) else {
+            // Somebody's who had our address before; the plan is asked about it all the same.
+            self.alice.takes(frame.payload);
             return Ok(None);
-        }
-        let packet = Packet::parse(frame.payload)?;
+        };
         if frame.computed_icrc() != frame.payload.last_chunk().copied() {
             return Err(Failure::bad("a frame of the capture has a wrong ICRC"));
         }
-        let from_alice = !self.alice.is_for(&frame);
         let (arrival, resent) = if from_alice {
             self.request(frame.payload, &packet.headers)
         } else {
@@ -172,7 +177,9 @@ impl Watch {
         if after.is_after(self.fresh) {
             self.fresh = after;
         }
-        let arrived = self.arrivals.pop_front_if(|(arrived, _)| *arrived == bytes);
+        // Before it may be what came late for somebody who had our address before.
+        let place = self.arrivals.iter().position(|(arrived, _)| *arrived == bytes);
+        let arrived = place.and_then(|place| self.arrivals.drain(..=place).next_back());
         let arrival = match arrived {
             Some((_, true)) => Arrival::Lost,
             // Not there yet: a repetition that nobody waits for any more.
