@@ -43,11 +43,19 @@ pub enum HandshakeError {
         error: io::Error,
     },
     /// The connection broke, or the peer was silent.
-    #[error("the peer broke off the exchange of addresses: {0}")]
+    #[error("the peer broke off the exchange of addresses ({}); see what it says", reason(.0))]
     Broken(#[from] io::Error),
     /// Something else than an address came.
     #[error("the peer sent {0:?}, which is no address of the form LID:QPN:PSN:GID")]
     NotAnAddress(String),
+}
+
+fn reason(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => "it closed the connection".to_owned(),
+        io::ErrorKind::WouldBlock => format!("nothing for {} s", PATIENCE.as_secs()),
+        _ => error.to_string(),
+    }
 }
 
 /// Writes an address as the peer expects it. The LID is 0: RoCE has none.

@@ -1,19 +1,20 @@
 //! The pingpong itself: connect, exchange, report.
 
-use std::io::Write;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use serde::Serialize;
 use uroce::queue::{Payload, SendRequest};
 use uroce::software::clock;
 use uroce::verbs::{
-    Access, Completion, CompletionChannel, CompletionQueue, ConnectOptions, Context, Endpoint,
-    MemoryRegion, Psn, QueueCapacities, QueuePair, QueuePairOptions, SendFlags, SendOperation,
+    Access, Completion, CompletionChannel, CompletionQueue, CompletionStatus, ConnectOptions,
+    Context, Endpoint, MemoryRegion, Psn, QueueCapacities, QueuePair, QueuePairOptions, SendFlags,
+    SendOperation,
 };
 
 use super::PingpongArgs;
 use super::handshake::{self, Server};
-use crate::cli::output::{Failure, random_u64};
+use crate::cli::output::{Failure, print, random_u64};
 
 const RECEIVE: u64 = 1;
 const SEND: u64 = 2;
@@ -21,6 +22,9 @@ const SEND: u64 = 2;
 const FILLER: u8 = 0x7b;
 /// With checking, the first byte of each page is zero.
 const PAGE: usize = 4096;
+/// How long the end stays when it has all it wants: the acknowledgement of the peer's last message
+/// may have been lost, and nobody else can repeat it.
+const STAY: Duration = Duration::from_millis(200);
 
 /// One end of the pingpong.
 struct End<'a> {
@@ -58,7 +62,7 @@ pub(super) fn run(args: &PingpongArgs) -> Result<ExitCode, Failure> {
     let own = end.pair.endpoint(args.gid_idx, psn)?;
     end.post_receives()?;
     if !args.json {
-        print_address("local ", &own);
+        print_address("local ", &own)?;
     }
     let connect = |peer: &Endpoint| -> Result<(), Failure> {
         Ok(end.pair.connect(peer, psn, &connect_options(args))?)
@@ -69,11 +73,14 @@ pub(super) fn run(args: &PingpongArgs) -> Result<ExitCode, Failure> {
         (None, None) => unreachable!("a server was made for want of a host"),
     };
     if !args.json {
-        print_address("remote", &peer);
+        print_address("remote", &peer)?;
     }
     let start = clock::now();
     end.exchange()?;
-    report(args, (clock::now() - start) as f64 / 1e9)
+    report(args, (clock::now() - start) as f64 / 1e9)?;
+    // Nothing is armed, so no event comes.
+    end.channel.wait_event(STAY);
+    Ok(ExitCode::SUCCESS)
 }
 
 fn connect_options(args: &PingpongArgs) -> ConnectOptions {
@@ -86,37 +93,44 @@ fn connect_options(args: &PingpongArgs) -> ConnectOptions {
     }
 }
 
-fn print_address(which: &str, endpoint: &Endpoint) {
+fn print_address(which: &str, endpoint: &Endpoint) -> Result<(), Failure> {
     let (number, psn, gid) = (endpoint.number, endpoint.psn.value(), endpoint.gid.address());
-    println!("  {which} address:  LID 0x0000, QPN {number}, PSN 0x{psn:06x}, GID {gid}");
-    // The other end may be waiting for a person to read this.
-    let _ = std::io::stdout().flush();
+    print(&format!("  {which} address:  LID 0x0000, QPN {number}, PSN 0x{psn:06x}, GID {gid}"))
 }
 
-fn report(args: &PingpongArgs, seconds: f64) -> Result<ExitCode, Failure> {
-    let bytes = u64::from(args.size) * args.iters * 2;
-    let report = Report {
-        bytes,
-        iterations: args.iters,
-        seconds,
-        megabits_per_second: bytes as f64 * 8.0 / 1e6 / seconds,
-        microseconds_per_iteration: seconds * 1e6 / args.iters as f64,
-        checked: args.chk,
-    };
+fn report(args: &PingpongArgs, seconds: f64) -> Result<(), Failure> {
+    let iterations = args.iters;
+    let bytes = u64::from(args.size) * iterations * 2;
+    let megabits = bytes as f64 * 8.0 / 1e6 / seconds;
+    let microseconds = seconds * 1e6 / iterations as f64;
     if args.json {
-        println!("{}", serde_json::to_string(&report)?);
-    } else {
-        let Report { megabits_per_second, microseconds_per_iteration, .. } = report;
-        println!("{bytes} bytes in {seconds:.2} seconds = {megabits_per_second:.2} Mbit/sec");
-        let iterations = args.iters;
-        println!(
-            "{iterations} iters in {seconds:.2} seconds = {microseconds_per_iteration:.2} usec/iter"
-        );
-        if args.chk {
-            println!("every byte of every message was checked");
-        }
+        return print(&serde_json::to_string(&Report {
+            bytes,
+            iterations,
+            seconds,
+            megabits_per_second: megabits,
+            microseconds_per_iteration: microseconds,
+            checked: args.chk,
+        })?);
     }
-    Ok(ExitCode::SUCCESS)
+    print(&format!("{bytes} bytes in {seconds:.2} seconds = {megabits:.2} Mbit/sec"))?;
+    print(&format!("{iterations} iters in {seconds:.2} seconds = {microseconds:.2} usec/iter"))?;
+    if args.chk { print("every byte of every message was checked") } else { Ok(()) }
+}
+
+/// What usually lies behind a failed work request, and what to do about it.
+fn advice(status: CompletionStatus) -> &'static str {
+    match status {
+        CompletionStatus::LocalLengthError | CompletionStatus::RemoteInvalidRequest => {
+            "; give both ends the same --size and --mtu"
+        }
+        CompletionStatus::TransportRetryExceeded => {
+            "; the peer does not answer: see whether it has failed, and whether UDP port 4791 is \
+             open on the way"
+        }
+        CompletionStatus::WorkRequestFlushed => "; the queue pair had failed before",
+        _ => "",
+    }
 }
 
 impl<'a> End<'a> {
@@ -201,8 +215,11 @@ impl<'a> End<'a> {
         if !completion.status.is_success() {
             let what = if completion.kind.is_receive() { "receive" } else { "send" };
             return Err(Failure::bad(format!(
-                "a {what} failed after {} exchanges: {} (status {})",
-                self.received, completion.status, completion.status as u8
+                "a {what} failed after {} exchanges: {} (status {}){}",
+                self.received,
+                completion.status,
+                completion.status as u8,
+                advice(completion.status)
             )));
         }
         if completion.kind.is_receive() {
