@@ -174,7 +174,7 @@ impl Endpoint {
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
         let counters = self.device.counters().expect("our device");
         let all = counters.engine.iter().chain(counters.sharing.iter());
-        all.filter(|(_, value)| *value != 0).map(|(name, value)| (name, value)).collect()
+        all.filter(|(_, value)| *value != 0).collect()
     }
 }
 
