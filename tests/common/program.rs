@@ -36,6 +36,27 @@ impl Running {
         Self { child: child.expect("the program can be started"), arguments }
     }
 
+    /// Waits until the program has written a line with these words to standard output, and gives
+    /// that line. Panics if the program ends without.
+    pub fn wait_for_line(&mut self, words: &str) -> String {
+        let stdout = self.child.stdout.as_mut().expect("the output is still caught");
+        // Byte by byte: what follows the line is still to be read by `finish`.
+        let mut line = Vec::new();
+        let mut byte = [0];
+        while stdout.read(&mut byte).expect("a pipe can be read") == 1 {
+            if byte[0] != b'\n' {
+                line.push(byte[0]);
+                continue;
+            }
+            let text = String::from_utf8_lossy(&line).into_owned();
+            if text.contains(words) {
+                return text;
+            }
+            line.clear();
+        }
+        panic!("{} ended without `{words}`", self.arguments);
+    }
+
     /// Waits for the end, and gives status and output. Panics if it does not come.
     pub fn finish(mut self) -> Output {
         let (stdout, stderr) = (self.child.stdout.take(), self.child.stderr.take());

@@ -217,8 +217,7 @@ mod tests {
             ],
             plain(),
         );
-        let expected = "\
-               Alice                                                  Bob
+        let expected = "               Alice                                                  Bob
     0.000 ms   │── SEND first, 1024 B, PSN 10 ─────────────────────────▶│
     1.500 ms   │── SEND last, 1024 B, PSN 11 ─────────────────────╳     │  lost
     1.500 ms   │◀───────────────────────────── NAK: PSN 11 is missing ──│

@@ -48,9 +48,9 @@ impl fmt::Display for PortHolder {
             ),
             Self::User(user) => write!(
                 f,
-                "a process of user id {user} that does not share it with this one; use another \
-                 address (on lo any of 127.0.0.0/8), run as that user, or send only and let that \
-                 process forward what arrives"
+                "a process of user id {user} that does not share it; stop that one (`ss -uanp` \
+                 lists it), or use another address (on lo any of 127.0.0.0/8) or another network \
+                 namespace"
             ),
             Self::Unknown => write!(
                 f,

@@ -94,7 +94,7 @@ impl RetryClock {
 
     fn arm_probe(&mut self, base: &Base, ctx: &Context<'_>) {
         let Some(peer) = &base.peer else { return };
-        let interval = ctx.paths.get(peer.path).probe_interval() << self.backoff.min(20);
+        let interval = ctx.paths.get(peer.path).probe_interval(self.backoff);
         self.probe_at = Some(ctx.now + interval.min(MAX_PROBE));
     }
 
