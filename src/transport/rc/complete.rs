@@ -46,10 +46,12 @@ impl Requester {
         let mut outcome = Ok(());
         while let Some(entry) = self.outstanding.pop_front() {
             base.queues.send.release(entry.position.wrapping_add(1));
-            outcome = outcome.and(complete(base, ctx, &entry, status));
+            let completed = complete(base, ctx, &entry, status);
+            outcome = outcome.and(completed);
             status = CompletionStatus::WorkRequestFlushed;
         }
-        outcome.and(self.flush_posted(base, ctx))
+        let rest = self.flush_posted(base, ctx);
+        outcome.and(rest)
     }
 
     /// Ends what was posted and not started.

@@ -340,7 +340,7 @@ impl Responder {
         part.check(payload.len(), base.mtu())?;
         let total = u64::from(self.received()) + payload.len() as u64;
         let fits = total <= u64::from(receive.length);
-        fits.then_some(receive).ok_or(Fault::ReceiveTooSmall.into())
+        if fits { Ok(receive) } else { Err(Fault::ReceiveTooSmall.into()) }
     }
 
     /// Bytes of the SEND that is arriving.
