@@ -7,6 +7,7 @@ mod acknowledgements;
 mod check_order;
 mod duplicates;
 mod harness;
+mod lessons;
 mod limits;
 mod losses;
 mod not_ready;
