@@ -13,8 +13,8 @@ fn example(name: &str) -> String {
     let path = own.parent().and_then(|deps| deps.parent()).unwrap().join("examples").join(name);
     assert!(
         path.exists(),
-        "{} was not built: `cargo test` builds the examples, `cargo test --test examples` alone \
-         does not; add --examples",
+        "{} was not built: plain `cargo test` builds the examples, `cargo test --test examples` \
+         needs `cargo build --examples` before",
         path.display()
     );
     let output = Running::start(Command::new(path)).finish();
