@@ -225,7 +225,7 @@ impl Responder {
         let newest = self.expected.previous();
         let ack = self.ack.get_or_insert_with(|| PendingAck::new(ctx, newest));
         ack.psn = newest;
-        ack.at_once |= self.inbound != Inbound::Idle;
+        ack.at_once |= self.assembly.is_inside_message();
     }
 
     /// Carries out the expected request, or refuses it before anything was changed.
