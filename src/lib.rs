@@ -10,6 +10,7 @@ pub mod memory;
 pub mod pcap;
 pub mod queue;
 pub mod rng;
+pub mod sim;
 pub mod software;
 pub mod time;
 mod transport;

@@ -23,7 +23,9 @@ mod error;
 mod pair;
 mod region;
 
-pub use crate::engine::{AsyncEvent, ControlError, Counters, Limits, ModifyError, QueuePairStatus};
+pub use crate::engine::{
+    AsyncEvent, ControlError, Counter, Counters, Limits, ModifyError, QueuePairStatus,
+};
 pub use crate::host::Gid;
 pub use crate::memory::{AccessError, OwnedMemory};
 pub use crate::queue::{

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use uroce::engine::{Counter, Counters};
 use uroce::fault::FaultPlan;
 use uroce::software::clock;
-use uroce::verbs::SendOperation;
+use uroce::verbs::{Counter, Counters, SendOperation};
 
 use super::capture::Captures;
 use super::ladder;
