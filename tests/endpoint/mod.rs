@@ -133,7 +133,7 @@ impl Endpoint {
     pub fn post_receive(&self, id: u64, offset: usize, length: usize) {
         let segments = [self.sge(offset, length)];
         self.queues.post_one_receive(&ReceiveRequest { id, segments: &segments }).unwrap();
-        self.device.kick();
+        self.device.kick_for_receives(&self.queues);
     }
 
     pub fn post(&self, id: u64, operation: SendOperation, offset: usize, length: usize) {
@@ -174,7 +174,7 @@ impl Endpoint {
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
         let counters = self.device.counters().expect("our device");
         let all = counters.engine.iter().chain(counters.sharing.iter());
-        all.filter(|(_, value)| *value != 0).map(|(name, value)| (name, value)).collect()
+        all.filter(|(_, value)| *value != 0).collect()
     }
 }
 
