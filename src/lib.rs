@@ -13,4 +13,6 @@ pub mod rng;
 pub mod software;
 pub mod time;
 mod transport;
+#[cfg(not(loom))]
+pub mod verbs;
 pub mod wire;

@@ -1,5 +1,7 @@
 //! Control: what applications create, change and destroy. Nothing here is on the data path.
 
+use std::ops::Range;
+
 use super::{ControlError, Engine, MemoryKeys, QueuePairOptions, QueuePairStatus};
 use crate::memory::{Backing, DomainId, OwnedMemory};
 use crate::queue::sync::Arc;
@@ -52,11 +54,27 @@ impl Engine {
     pub fn register(
         &mut self,
         domain: DomainId,
-        memory: Arc<OwnedMemory>,
+        memory: std::sync::Arc<OwnedMemory>,
         access: Access,
     ) -> Result<MemoryKeys, ControlError> {
         let base = memory.address();
         self.register_backing(domain, Backing::owned(memory), base, access)
+    }
+
+    /// Registers the part `range` of memory; work requests and peers name its first byte by `base`.
+    ///
+    /// # Errors
+    /// As [`Engine::register`], or the part does not lie inside the memory.
+    pub fn register_part(
+        &mut self,
+        domain: DomainId,
+        memory: std::sync::Arc<OwnedMemory>,
+        range: Range<usize>,
+        base: u64,
+        access: Access,
+    ) -> Result<MemoryKeys, ControlError> {
+        let backing = Backing::part(memory, range)?;
+        self.register_backing(domain, backing, base, access)
     }
 
     /// Registers memory that someone else keeps; work requests name its first byte by `base`.

@@ -2,11 +2,12 @@
 
 use super::Engine;
 use super::port::Port;
+use crate::queue::sync::Arc;
 use crate::time::Instant;
 use crate::transport::{ACK_HOLD, BurstRules, Context, Counter, QueuePair};
 use crate::wire::{
-    Bth, Headers, IdentificationRule, Message, PKey, Packet, ParseError, ReceivedBurst, SentBurst,
-    Service, Transport, icrc,
+    Bth, Headers, IdentificationRule, Message, PKey, Packet, ParseError, Qpn, ReceivedBurst,
+    SentBurst, Service, Transport, icrc,
 };
 
 /// What a turn did, and when the next one is due.
@@ -48,8 +49,14 @@ impl Engine {
         self.deadlines.next()
     }
 
+    /// Whether acknowledgements wait for the application's next post: another turn sends them. A
+    /// queue pair should not be destroyed before, or its peer repeats what has arrived.
+    pub fn holds_replies(&self) -> bool {
+        !self.held.is_empty()
+    }
+
     fn take_doorbells(&mut self, now: Instant) {
-        let doorbells = std::sync::Arc::clone(&self.doorbells);
+        let doorbells = Arc::clone(&self.doorbells);
         doorbells.collect(|slot| {
             self.with_pair(slot as u32, now, |pair, ctx| pair.handle_doorbell(ctx));
         });
@@ -128,15 +135,11 @@ impl Engine {
             Err(_) => return Err(Counter::DropMalformed),
         };
         let headers = &packet.headers;
-        let slot = self.admit(burst, headers.destination, headers.pkey)?;
         self.check_icrc(burst, index, segment)?;
-        match headers.service {
-            Service::Congestion => {
-                self.counters.count(Counter::ReceivedCongestionNotification);
-                return Ok(());
-            }
-            Service::Rc => {}
-            _ => return Err(Counter::DropWrongTransport),
+        let slot = self.admit(burst, headers.destination, headers.service, headers.pkey)?;
+        if headers.service == Service::Congestion {
+            self.counters.count(Counter::ReceivedCongestionNotification);
+            return Ok(());
         }
         self.with_pair(slot, now, |pair, ctx| dispatch(pair, ctx, headers, packet.payload))
             .unwrap_or(Err(Counter::DropUnknownQueuePair))
@@ -146,11 +149,15 @@ impl Engine {
     fn admit(
         &self,
         burst: &ReceivedBurst<'_>,
-        destination: crate::wire::Qpn,
+        destination: Qpn,
+        service: Service,
         pkey: PKey,
     ) -> Result<u32, Counter> {
         let slot = *self.by_number.get(&destination).ok_or(Counter::DropUnknownQueuePair)?;
         let pair = self.pairs[slot as usize].as_ref().ok_or(Counter::DropUnknownQueuePair)?;
+        if !matches!(service, Service::Rc | Service::Congestion) {
+            return Err(Counter::DropWrongTransport);
+        }
         if !pair.state().receives() {
             return Err(Counter::DropWrongState);
         }
@@ -194,8 +201,8 @@ impl Engine {
         if Transport::of_byte(bth.opcode) != Some(Transport::Rc) || bth.version != 0 {
             return Err(Counter::DropUnexpectedOpcode);
         }
-        let slot = self.admit(burst, bth.destination, bth.pkey)?;
         self.check_icrc(burst, index, segment)?;
+        let slot = self.admit(burst, bth.destination, Service::Rc, bth.pkey)?;
         self.with_pair(slot, now, |pair, ctx| pair.handle_unsupported(ctx, bth.psn));
         Ok(())
     }

@@ -19,7 +19,7 @@ mod port;
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
-use crate::memory::{DomainId, KeyTable, RegisterError};
+use crate::memory::{AccessError, DomainId, KeyTable, RegisterError};
 use crate::queue::sync::Arc;
 use crate::queue::{
     CompletionQueue, Doorbells, QueueCapacities, QueuePairAttributes, QueuePairKind,
@@ -121,6 +121,9 @@ pub enum ControlError {
     /// Memory could not be registered.
     #[error(transparent)]
     Register(#[from] RegisterError),
+    /// A part of memory that is not inside it.
+    #[error(transparent)]
+    Part(#[from] AccessError),
     /// The completion queue is not of this device, or was destroyed.
     #[error("there is no such completion queue on this device")]
     NoSuchQueue,

@@ -4,8 +4,8 @@
 //! anew, so that a stale key finds nothing. One number serves as local and as remote key. A key is
 //! looked up for each packet, and nothing is kept between packets.
 
+use super::access::Access;
 use super::region::{AtomicChange, Backing};
-use crate::queue::Access;
 use crate::rng::Rng;
 
 /// Protection domain: what a queue pair may touch is what lies in its domain.

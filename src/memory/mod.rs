@@ -11,14 +11,18 @@
 //!                               copy_in / copy_out ──▶ the application's bytes
 //! ```
 
+mod access;
 mod copy;
 mod keys;
 mod region;
 mod scatter;
 
+pub use access::Access;
 pub use keys::{DomainId, KeyFault, RegisterError};
 pub use region::{AccessError, OwnedMemory};
 
 pub(crate) use keys::KeyTable;
 pub(crate) use region::{AtomicChange, Backing};
+pub use scatter::Sge;
+
 pub(crate) use scatter::{gather, scatter};

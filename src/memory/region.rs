@@ -6,6 +6,7 @@
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -166,6 +167,14 @@ impl Backing {
     /// Memory that we own.
     pub(crate) fn owned(memory: Arc<OwnedMemory>) -> Self {
         Self { start: memory.start.as_ptr() as usize, length: memory.length, _owner: Some(memory) }
+    }
+
+    /// A part of memory that we own, if it lies inside.
+    pub(crate) fn part(memory: Arc<OwnedMemory>, range: Range<usize>) -> Result<Self, AccessError> {
+        let length = range.end.saturating_sub(range.start);
+        memory.check(range.start, length)?;
+        let start = memory.start.as_ptr() as usize + range.start;
+        Ok(Self { start, length, _owner: Some(memory) })
     }
 
     /// Memory that someone else keeps.

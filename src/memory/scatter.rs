@@ -1,7 +1,19 @@
 //! Scatter and gather: a message's bytes over the segments of a work request.
 
+use super::access::Access;
 use super::keys::{DomainId, KeyFault, KeyTable};
-use crate::queue::{Access, SegmentList, Sge};
+use crate::wire::Lkey;
+
+/// A piece of registered local memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sge {
+    /// First byte's address, in the region's address space.
+    pub address: u64,
+    /// Bytes.
+    pub length: u32,
+    /// The region's local key.
+    pub key: Lkey,
+}
 
 /// Writes `source` to the place that lies `offset` bytes into the segments.
 ///
@@ -9,11 +21,11 @@ use crate::queue::{Access, SegmentList, Sge};
 pub(crate) fn scatter(
     keys: &KeyTable,
     domain: DomainId,
-    segments: SegmentList<'_>,
+    segments: impl Iterator<Item = Sge> + Clone,
     offset: u64,
     source: &[u8],
 ) -> Result<(), KeyFault> {
-    for piece in pieces(segments, offset, source.len()) {
+    for piece in pieces(segments.clone(), offset, source.len()) {
         let piece = piece?;
         keys.span(piece.key, domain, piece.address, piece.length, Access::LOCAL_WRITE)?;
     }
@@ -32,7 +44,7 @@ pub(crate) fn scatter(
 pub(crate) fn gather(
     keys: &KeyTable,
     domain: DomainId,
-    segments: SegmentList<'_>,
+    segments: impl Iterator<Item = Sge> + Clone,
     offset: u64,
     target: &mut [u8],
 ) -> Result<(), KeyFault> {
@@ -55,13 +67,13 @@ struct Piece {
 /// The parts of the segments that cover `length` bytes from `offset` on. A last item is an error
 /// if the segments are shorter than that, or if a segment's addresses wrap around.
 fn pieces(
-    segments: SegmentList<'_>,
+    segments: impl Iterator<Item = Sge> + Clone,
     offset: u64,
     length: usize,
 ) -> impl Iterator<Item = Result<Piece, KeyFault>> {
     let mut skip = offset;
     let mut left = length;
-    let mut list = segments.iter();
+    let mut list = segments;
     std::iter::from_fn(move || {
         while left > 0 {
             let Some(segment) = list.next() else {

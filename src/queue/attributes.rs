@@ -4,77 +4,8 @@ use std::fmt;
 use std::net::IpAddr;
 
 use super::QueuePairState;
+use crate::memory::Access;
 use crate::wire::{Psn, QKey, Qpn};
-
-/// Rights of registered memory, of a window, or of a queue pair. A set of bits; numbers are those
-/// of verbs (`ibv_access_flags`).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Access(u32);
-
-impl Access {
-    /// Local reading only.
-    pub const NONE: Self = Self(0);
-    /// Receives and READ answers may be written here.
-    pub const LOCAL_WRITE: Self = Self(1);
-    /// Peers may write.
-    pub const REMOTE_WRITE: Self = Self(1 << 1);
-    /// Peers may read.
-    pub const REMOTE_READ: Self = Self(1 << 2);
-    /// Peers may use atomic operations.
-    pub const REMOTE_ATOMIC: Self = Self(1 << 3);
-    /// A peer or a local request may invalidate the key, as it may that of a fast-registered
-    /// region or of a type 2 window (verbs have no flag for it: it follows from the kind).
-    pub const INVALIDATE: Self = Self(1 << 31);
-    /// Everything that peers can do, and local writing.
-    pub const ALL: Self = Self(0xf);
-
-    /// The set with these bits, or the first unknown bit.
-    pub const fn from_bits(bits: u32) -> Result<Self, u32> {
-        let unknown = bits & !(0xf | 1 << 31);
-        if unknown == 0 { Ok(Self(bits)) } else { Err(unknown & unknown.wrapping_neg()) }
-    }
-
-    /// The bits.
-    pub const fn bits(self) -> u32 {
-        self.0
-    }
-
-    /// Whether all of `other` is in it.
-    pub const fn contains(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
-}
-
-impl std::ops::BitOr for Access {
-    type Output = Self;
-    fn bitor(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-}
-
-impl fmt::Debug for Access {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-impl fmt::Display for Access {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = [
-            (Self::LOCAL_WRITE, "LOCAL_WRITE"),
-            (Self::REMOTE_WRITE, "REMOTE_WRITE"),
-            (Self::REMOTE_READ, "REMOTE_READ"),
-            (Self::REMOTE_ATOMIC, "REMOTE_ATOMIC"),
-            (Self::INVALIDATE, "INVALIDATE"),
-        ];
-        let mut separator = "";
-        for (_, name) in names.iter().filter(|(bit, _)| self.contains(*bit)) {
-            write!(f, "{separator}{name}")?;
-            separator = "|";
-        }
-        if separator.is_empty() { f.write_str("none") } else { Ok(()) }
-    }
-}
 
 /// The largest payload of a packet between two queue pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -176,6 +176,22 @@ pub struct Completion {
     pub solicited: bool,
 }
 
+impl Default for Completion {
+    /// A place for a completion to be polled into.
+    fn default() -> Self {
+        Self {
+            id: 0,
+            status: CompletionStatus::Success,
+            kind: CompletionKind::Send,
+            length: 0,
+            attachment: Attachment::None,
+            queue_pair: Qpn::default(),
+            source: Qpn::default(),
+            solicited: false,
+        }
+    }
+}
+
 /// The queue had no room: completions are lost, and the queue is unusable from here on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
@@ -185,6 +201,12 @@ pub struct Completion {
 pub struct Overrun {
     /// Entries of the queue.
     pub capacity: u32,
+}
+
+/// A completion found no room; `first` if no other had been lost before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lost {
+    pub(crate) first: bool,
 }
 
 /// Told, outside all locks, that an armed completion queue has something.
@@ -275,12 +297,13 @@ impl CompletionQueue {
 
     /// Adds a completion. Only the engine calls this, under its lock. Returns whether the queue's
     /// notifier has to be called once the lock is released.
-    pub(crate) fn push(&self, completion: &Completion) -> Result<bool, Overrun> {
+    pub(crate) fn push(&self, completion: &Completion) -> Result<bool, Lost> {
+        if self.overrun.load(Ordering::Relaxed) {
+            return Err(Lost { first: false });
+        }
         if !self.ring.has_room() {
             self.overrun.store(true, Ordering::Release);
-        }
-        if self.overrun.load(Ordering::Relaxed) {
-            return Err(Overrun { capacity: self.capacity() });
+            return Err(Lost { first: true });
         }
         let head = self.ring.head();
         write(self.ring.entry(head), completion);

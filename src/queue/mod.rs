@@ -22,7 +22,8 @@ mod send;
 mod state;
 pub mod sync;
 
-pub use attributes::{Access, AddressVector, Attribute, PathMtu, QueuePairAttributes};
+pub use crate::memory::{Access, Sge};
+pub use attributes::{AddressVector, Attribute, PathMtu, QueuePairAttributes};
 pub use completion::{
     Attachment, Completion, CompletionKind, CompletionQueue, CompletionStatus, Notify, Overrun,
 };
@@ -31,10 +32,9 @@ pub use pair::{QueueCapacities, QueuePairQueues};
 pub use receive::ReceiveQueue;
 pub use request::{
     MAX_MESSAGE, Payload, PostError, ReceiveRequest, Remote, SendFlags, SendOperation, SendRequest,
-    Sge, total_length,
+    total_length,
 };
 pub use send::SendQueue;
 pub use state::{QueuePairKind, QueuePairState};
 
-pub(crate) use receive::ReceiveHead;
 pub(crate) use send::{SegmentList, SendData, SendHead};

@@ -1,17 +1,7 @@
 //! Work requests: what an application posts.
 
-use crate::wire::{Immediate, Lkey, Rkey};
-
-/// A piece of registered local memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sge {
-    /// First byte's address, in the region's address space.
-    pub address: u64,
-    /// Bytes.
-    pub length: u32,
-    /// The region's local key.
-    pub key: Lkey,
-}
+use crate::memory::Sge;
+use crate::wire::{Immediate, Rkey};
 
 /// A place in a peer's registered memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

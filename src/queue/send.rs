@@ -1,11 +1,11 @@
 //! The send queue: posted by any thread of the application, read by the engine.
 
 use super::request::{
-    MAX_MESSAGE, Payload, PostError, Remote, SendFlags, SendOperation, SendRequest, Sge,
-    total_length,
+    MAX_MESSAGE, Payload, PostError, Remote, SendFlags, SendOperation, SendRequest, total_length,
 };
 use super::ring::{WordRing, get, halves, pair, put};
 use super::sync::{AtomicU64, Mutex, lock};
+use crate::memory::Sge;
 use crate::wire::{Immediate, Lkey, Rkey};
 
 // An entry: identifier, kind and counts, two keys, address, two operands, then segments or bytes.
@@ -199,7 +199,7 @@ impl<'a> SegmentList<'a> {
         Self { words, count }
     }
 
-    pub(crate) fn iter(self) -> impl Iterator<Item = Sge> + use<'a> {
+    pub(crate) fn iter(self) -> impl Iterator<Item = Sge> + Clone + use<'a> {
         (0..self.count).map(move |index| {
             let word = index * SEGMENT_WORDS;
             let (length, key) = halves(get(self.words, word + 1));

@@ -155,6 +155,16 @@ impl Device {
         self.driver.control(|core, now| change(&mut core.engine, now))
     }
 
+    /// Sends what is owed to peers, such as acknowledgements that wait for the application's next
+    /// post. To be called before a queue pair is reset, put in error or destroyed: a peer whose
+    /// message has been completed here must not be left to retry until it fails.
+    ///
+    /// # Errors
+    /// As [`Self::control`].
+    pub fn settle(&self) -> Result<(), Forked> {
+        self.driver.settle()
+    }
+
     /// To be called after posting: runs a turn at once if nobody else does. Never blocks.
     pub fn kick(&self) {
         self.driver.assist(false);

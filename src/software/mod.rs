@@ -58,7 +58,7 @@ pub use self::{
     error::OpenError,
     options::{DeviceOptions, Drive},
     sharing::SharingStatistics,
-    slots::SlotError,
+    slots::{SlotError, slots_in_use},
 };
 
 #[cfg(all(test, loom))]

@@ -67,6 +67,15 @@ impl DeviceOptions {
         Self { interface: Some(interface.to_owned()), ..Self::default() }
     }
 
+    /// Whether there is an interface with these addresses that a device can be on. Opens nothing,
+    /// so it does not know whether the port can be had.
+    ///
+    /// # Errors
+    /// The error that opening a device would give.
+    pub fn check(&self) -> Result<(), OpenError> {
+        place(self).map(drop)
+    }
+
     /// The options of this one address, otherwise the default.
     pub fn at(address: IpAddr) -> Self {
         Self { addresses: vec![address], ..Self::default() }

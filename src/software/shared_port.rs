@@ -223,11 +223,7 @@ fn open_link(options: &UdpOptions) -> Result<(Local<UdpLink>, Role), OpenError> 
     for _ in 0..ATTEMPTS {
         match &outcome {
             Err(OpenError::Udp(UdpError::PortHeld { holder, .. })) => match holder {
-                // A program of our own user that does not share the port is no host.
-                PortHolder::User(user)
-                    if *user != system::effective_user()
-                        && slots::is_member(options.address, *user) =>
-                {
+                PortHolder::User(user) if is_host(options.address, *user) => {
                     let link = open_as(&UdpOptions { receive: false, ..options.clone() })?;
                     return Ok((link, Role::Guest(*user, Instant::ZERO)));
                 }
@@ -239,6 +235,12 @@ fn open_link(options: &UdpOptions) -> Result<(Local<UdpLink>, Role), OpenError> 
         }
     }
     outcome.map(|link| (link, Role::Member))
+}
+
+/// Whether a process of `user`, who holds the port, hands over what arrives. One of our own user
+/// would have shared the port, and the slots of our user may well be our own.
+fn is_host(address: IpAddr, user: u32) -> bool {
+    user != system::effective_user() && slots::is_member(address, user)
 }
 
 fn open_as(options: &UdpOptions) -> Result<Local<UdpLink>, OpenError> {

@@ -92,6 +92,25 @@ pub(super) fn is_member(address: IpAddr, user: u32) -> bool {
     (1..=LAST).any(|number| connect(address, number).is_ok_and(|(_, owner)| owner == user))
 }
 
+/// Numbers of the slots of `address` that are taken, rising: one for each software device that is
+/// open there, in any process of this network namespace. Nobody is disturbed by the question.
+pub fn slots_in_use(address: IpAddr) -> Vec<u8> {
+    let sockets = std::fs::read_to_string("/proc/thread-self/net/unix").unwrap_or_default();
+    slots_among(&sockets, address)
+}
+
+/// Reads the last column of /proc/net/unix, where an abstract name begins with `@`.
+fn slots_among(sockets: &str, address: IpAddr) -> Vec<u8> {
+    let prefix = format!("@uroce/{address}/slot/");
+    let names = sockets.lines().filter_map(|line| line.split_ascii_whitespace().nth(7));
+    let mut numbers: Vec<u8> =
+        names.filter_map(|name| name.strip_prefix(&prefix)?.parse().ok()).collect();
+    // A connection that was accepted has the listener's name.
+    numbers.sort_unstable();
+    numbers.dedup();
+    numbers
+}
+
 /// A host-wide lock on an address, held until dropped and released if the process dies; nothing
 /// if somebody has it.
 pub(super) fn try_name(address: IpAddr, what: &str) -> Option<Local<Socket>> {
@@ -127,6 +146,7 @@ mod tests {
         let number = taken[0].number;
         assert_eq!((taken[0].address, taken[1].address), (HERE, THERE));
         assert_eq!(taken[1].number, number);
+        assert_eq!(slots_in_use(THERE), [number]);
         let (_, user) = connect(THERE, number).unwrap();
         assert_eq!(user, system::effective_user());
         assert!(is_member(HERE, user));

@@ -41,8 +41,10 @@ impl Context<'_> {
                 }
                 true
             }
-            Err(_) => {
-                self.effects.event(AsyncEvent::CompletionQueueOverrun(Arc::clone(queue)));
+            Err(lost) => {
+                if lost.first {
+                    self.effects.event(AsyncEvent::CompletionQueueOverrun(Arc::clone(queue)));
+                }
                 false
             }
         }

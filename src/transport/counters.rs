@@ -52,7 +52,7 @@ counters! {
     OutOfSequence => "out_of_sequence",
     /// Requests that had been received before.
     DuplicateRequest => "duplicate_request",
-    /// Dropped: a duplicate that no responder record explains.
+    /// Dropped: a duplicate that no responder record explains, or that is not allowed any more.
     DropDuplicateWithoutRecord => "drop_duplicate_without_record",
     /// Sequence error NAKs sent.
     SentSequenceNak => "sent_sequence_nak",

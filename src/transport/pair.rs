@@ -50,7 +50,7 @@ impl QueuePair {
         };
         Self {
             base,
-            requester: Requester::new(),
+            requester: Requester::new(0),
             responder: Responder::new(),
             requested_last: false,
             drain_event_owed: false,
@@ -133,7 +133,7 @@ impl QueuePair {
         self.base.queues.send.clear();
         self.base.queues.receive.clear();
         self.base.attributes = QueuePairAttributes::default();
-        self.requester = Requester::new();
+        self.requester = Requester::new(self.base.queues.send.tail());
         self.responder = Responder::new();
         self.requested_last = false;
         self.drain_event_owed = false;
@@ -206,7 +206,7 @@ impl QueuePair {
 
     fn on_overrun(&mut self, ctx: &mut Context<'_>) {
         ctx.effects.event(AsyncEvent::QueuePairFatal(self.base.number()));
-        self.enter_error(ctx, None, None);
+        self.flush(ctx, None, None);
         self.responder.forget_replies();
     }
 
@@ -244,20 +244,31 @@ impl QueuePair {
         }
     }
 
-    /// Both queues are flushed: the oldest send ends with `send`, the oldest receive with
-    /// `receive`, if given. Replies that are owed stay.
+    /// As [`Self::flush`]; if that finds no room for completions, an event says so.
     fn enter_error(
         &mut self,
         ctx: &mut Context<'_>,
         send: Option<CompletionStatus>,
         receive: Option<CompletionStatus>,
     ) {
+        if !self.flush(ctx, send, receive) {
+            ctx.effects.event(AsyncEvent::QueuePairFatal(self.base.number()));
+        }
+    }
+
+    /// Into error, and both queues are flushed: the oldest send ends with `send`, the oldest receive
+    /// with `receive`, if given. Replies that are owed stay. Returns whether there was room for all
+    /// completions.
+    fn flush(
+        &mut self,
+        ctx: &mut Context<'_>,
+        send: Option<CompletionStatus>,
+        receive: Option<CompletionStatus>,
+    ) -> bool {
         self.base.queues.set_state(QueuePairState::Error);
         let sends = self.requester.flush(&self.base, ctx, send);
         let receives = self.responder.flush(&self.base, ctx, receive);
-        if sends.is_err() || !receives {
-            ctx.effects.event(AsyncEvent::QueuePairFatal(self.base.number()));
-        }
+        sends.is_ok() && receives
     }
 
     /// Fills the slot with one burst, if there is something to send.

@@ -96,7 +96,7 @@ pub enum ModifyError {
         limit: u64,
     },
     /// The device has no such GID.
-    #[error("GID index {index} does not exist: the device has {count} GIDs, 0 to {}", count - 1)]
+    #[error("GID index {index} does not exist: the device has {count} GIDs, counted from 0")]
     NoSuchGid {
         /// What was given.
         index: u16,

@@ -34,6 +34,7 @@ impl Requester {
     }
 
     /// Ends everything: the oldest request with `first`, if there is one, all others as flushed.
+    /// That the completion queue has no room leaves nothing behind.
     pub(crate) fn flush(
         &mut self,
         base: &Base,
@@ -42,12 +43,15 @@ impl Requester {
     ) -> Result<(), QueueOverrun> {
         self.give_up(base, ctx);
         let mut status = first.unwrap_or(CompletionStatus::WorkRequestFlushed);
+        let mut outcome = Ok(());
         while let Some(entry) = self.outstanding.pop_front() {
             base.queues.send.release(entry.position.wrapping_add(1));
-            complete(base, ctx, &entry, status)?;
+            let completed = complete(base, ctx, &entry, status);
+            outcome = outcome.and(completed);
             status = CompletionStatus::WorkRequestFlushed;
         }
-        self.flush_posted(base, ctx)
+        let flushed = self.flush_posted(base, ctx);
+        outcome.and(flushed)
     }
 
     /// Ends what was posted and not started.
@@ -56,14 +60,16 @@ impl Requester {
         base: &Base,
         ctx: &mut Context<'_>,
     ) -> Result<(), QueueOverrun> {
+        let mut outcome = Ok(());
         while self.next_position != base.queues.send.head() {
             let head = base.queues.send.read(self.next_position);
             self.next_position = self.next_position.wrapping_add(1);
             base.queues.send.release(self.next_position);
             let status = CompletionStatus::WorkRequestFlushed;
-            push(base, ctx, head.id, &head.operation, head.length, status)?;
+            let pushed = push(base, ctx, head.id, &head.operation, head.length, status);
+            outcome = outcome.and(pushed);
         }
-        Ok(())
+        outcome
     }
 
     /// Gives the window back that is in use; what was sent counts as lost.

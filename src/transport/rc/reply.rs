@@ -16,37 +16,46 @@ use crate::transport::context::{Base, Context};
 use crate::transport::counters::Counter;
 use crate::transport::fault::Fault;
 use crate::transport::segment::packets_of;
-use crate::wire::{Aeth, Credits, Headers, Message, NakCode, Psn, Reth, RnrTimer, Syndrome};
+use crate::wire::{Aeth, Credits, Headers, Message, Msn, NakCode, Psn, Reth, RnrTimer, Syndrome};
 
 /// How long a plain ACK is held at most.
 pub(crate) const ACK_HOLD: u64 = 5 * MICROSECOND;
 
 /// A reply that carries data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Job {
-    /// READ responses, `next` of `packets` still to send, the first with `psn`.
-    Read { psn: Psn, reth: Reth, packets: u32, next: u32 },
-    /// An atomic's answer.
-    Atomic { psn: Psn, original: u64 },
+pub(super) struct Job {
+    /// PSN of its first packet.
+    pub(super) psn: Psn,
+    /// Messages finished with this one. Not those that came later: a requester may complete
+    /// requests by this number, and must not complete one whose data is still to come.
+    pub(super) msn: Msn,
+    /// The request was answered before. Its requester may have seen that answer and gone on, so it
+    /// does not count among those that may be open.
+    pub(super) repeated: bool,
+    pub(super) answer: Answer,
+}
+
+/// What a reply carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// READ responses, `next` of `packets` still to send.
+    Read { reth: Reth, packets: u32, next: u32 },
+    /// What an atomic found.
+    Atomic { original: u64 },
+}
+
+impl Answer {
+    pub(super) fn read(reth: Reth, mtu: u32) -> Self {
+        Self::Read { reth, packets: packets_of(reth.length, mtu), next: 0 }
+    }
 }
 
 impl Job {
-    pub(super) fn read(psn: Psn, reth: Reth, mtu: u32) -> Self {
-        Self::Read { psn, reth, packets: packets_of(reth.length, mtu), next: 0 }
-    }
-
-    /// PSN of its first packet.
-    pub(super) const fn psn(&self) -> Psn {
-        match self {
-            Self::Read { psn, .. } | Self::Atomic { psn, .. } => *psn,
-        }
-    }
-
     /// PSN after its last packet.
     const fn end(&self) -> Psn {
-        match self {
-            Self::Read { psn, packets, .. } => psn.add(*packets),
-            Self::Atomic { psn, .. } => psn.next(),
+        match self.answer {
+            Answer::Read { packets, .. } => self.psn.add(packets),
+            Answer::Atomic { .. } => self.psn.next(),
         }
     }
 }
@@ -62,13 +71,15 @@ pub(super) enum Nak {
 /// A plain acknowledgement that is owed; what it acknowledges is decided when it leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PendingAck {
+    /// What it has to acknowledge at least.
+    pub(super) psn: Psn,
     turn: u64,
     due: Instant,
 }
 
 impl PendingAck {
-    pub(super) fn new(ctx: &Context<'_>) -> Self {
-        Self { turn: ctx.turn, due: ctx.now + ACK_HOLD }
+    pub(super) fn new(ctx: &Context<'_>, psn: Psn) -> Self {
+        Self { psn, turn: ctx.turn, due: ctx.now + ACK_HOLD }
     }
 
     fn may_leave(&self, ctx: &Context<'_>) -> bool {
@@ -102,18 +113,18 @@ impl Responder {
         writer: &mut BurstWriter<'_>,
     ) -> Result<(), Fault> {
         while let Some(job) = self.jobs.front().copied() {
-            let finished = match job {
-                Job::Read { .. } => self.fill_read(base, ctx, writer)?,
-                Job::Atomic { psn, original } => {
-                    let message = Message::AtomicAcknowledge(self.aeth(), original);
-                    self.add(base, ctx, writer, message, psn)
+            let finished = match job.answer {
+                Answer::Read { .. } => self.fill_read(base, ctx, writer)?,
+                Answer::Atomic { original } => {
+                    let message = Message::AtomicAcknowledge(ack(job.msn), original);
+                    self.add(base, ctx, writer, message, job.psn)
                 }
             };
             if !finished {
                 return Ok(());
             }
             self.jobs.pop_front();
-            if job.end() == self.expected {
+            if self.ack.is_some_and(|ack| ack.psn.is_before(job.end())) {
                 self.ack = None;
             }
         }
@@ -129,19 +140,25 @@ impl Responder {
         writer: &mut BurstWriter<'_>,
     ) -> Result<bool, Fault> {
         loop {
-            let aeth = self.aeth();
-            let Some(Job::Read { psn, reth, packets, next }) = self.jobs.front_mut() else {
+            let Some(Job { psn, msn, repeated, answer: Answer::Read { reth, packets, next } }) =
+                self.jobs.front_mut()
+            else {
                 return Ok(true);
             };
             let offset = *next * base.mtu();
             let length = (reth.length - offset).min(base.mtu()) as usize;
-            let message = response_message(*next, *packets, aeth);
+            let message = response_message(*next, *packets, ack(*msn));
             let headers = base.headers(message, psn.add(*next));
             if !writer.fits(&headers, length) {
                 return Ok(false);
             }
             let added = writer
                 .add(&headers, length, |target| read_response(base, ctx, reth, offset, target));
+            if added.is_err() && *repeated {
+                self.jobs.pop_front();
+                ctx.count(Counter::DropDuplicateWithoutRecord);
+                return Ok(false);
+            }
             if added.is_err() {
                 let psn = headers.psn;
                 let code = Fault::ReadFailed.nak();
@@ -179,7 +196,7 @@ impl Responder {
                 self.ack = None;
             }
         } else if self.ack.is_some_and(|ack| ack.may_leave(ctx)) {
-            let message = Message::Acknowledge(self.aeth());
+            let message = Message::Acknowledge(ack(self.msn));
             if self.add(base, ctx, writer, message, self.expected.previous()) {
                 ctx.count(Counter::SentAck);
                 self.ack = None;
@@ -204,10 +221,10 @@ impl Responder {
         ctx.count(Counter::SentPackets);
         added.is_ok()
     }
+}
 
-    fn aeth(&self) -> Aeth {
-        Aeth { syndrome: Syndrome::Ack(Credits::UNLIMITED), msn: self.msn }
-    }
+const fn ack(msn: Msn) -> Aeth {
+    Aeth { syndrome: Syndrome::Ack(Credits::UNLIMITED), msn }
 }
 
 const fn response_message(index: u32, packets: u32, aeth: Aeth) -> Message {

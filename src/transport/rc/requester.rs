@@ -102,11 +102,12 @@ struct Next {
 }
 
 impl Requester {
-    pub(crate) fn new() -> Self {
+    /// Idle, with nothing posted before `position` of the send queue.
+    pub(crate) fn new(position: u32) -> Self {
         let start = Psn::default();
         Self {
             outstanding: VecDeque::new(),
-            next_position: 0,
+            next_position: position,
             oldest: start,
             next: start,
             highest: start,
@@ -120,12 +121,11 @@ impl Requester {
 
     /// Starts at a PSN and at the send queue's present position (RTR to RTS).
     pub(crate) fn begin(&mut self, base: &Base, psn: Psn) {
-        *self = Self::new();
+        *self = Self::new(base.queues.send.tail());
         self.oldest = psn;
         self.next = psn;
         self.highest = psn;
         self.end = psn;
-        self.next_position = base.queues.send.tail();
         self.clock.reload(base);
     }
 
@@ -478,7 +478,7 @@ fn read_payload(
             Ok(())
         }
         SendData::Segments(segments) => {
-            gather(ctx.keys, base.domain, segments, offset.into(), target)
+            gather(ctx.keys, base.domain, segments.iter(), offset.into(), target)
         }
     }
 }

@@ -47,9 +47,7 @@ impl Requester {
     fn on_acknowledge(&mut self, base: &Base, ctx: &mut Context<'_>, psn: Psn, aeth: Aeth) {
         match aeth.syndrome.meaning() {
             Syndrome::Ack(_) => {
-                if !self.advance(base, ctx, psn.next()) {
-                    self.implied_nak(base, ctx);
-                }
+                self.advance_or_ask_again(base, ctx, psn.next());
             }
             Syndrome::RnrNak(timer) => self.on_rnr_nak(base, ctx, psn, timer),
             Syndrome::Nak(code) => self.on_nak(base, ctx, psn, code),
@@ -111,7 +109,8 @@ impl Requester {
         }
         if !payload.is_empty() {
             let segments = segments_of(base, entry.position);
-            let written = scatter(ctx.keys, base.domain, segments, piece.offset.into(), payload);
+            let written =
+                scatter(ctx.keys, base.domain, segments.iter(), piece.offset.into(), payload);
             if written.is_err() {
                 self.fail(index, CompletionStatus::LocalProtectionError);
                 return;
@@ -127,7 +126,7 @@ impl Requester {
         let Some(index) = self.responding_entry(base, ctx, psn, Class::Atomic) else { return };
         let segments = segments_of(base, self.outstanding[index].position);
         let value = original.to_ne_bytes();
-        if scatter(ctx.keys, base.domain, segments, 0, &value).is_err() {
+        if scatter(ctx.keys, base.domain, segments.iter(), 0, &value).is_err() {
             self.fail(index, CompletionStatus::LocalProtectionError);
             return;
         }
@@ -136,7 +135,7 @@ impl Requester {
     }
 
     /// The outstanding request that a data response at `psn` answers. All before it is thereby
-    /// acknowledged; if responses before it are missing, they are asked for again.
+    /// acknowledged, if no response is missing.
     fn responding_entry(
         &mut self,
         base: &Base,
@@ -144,8 +143,7 @@ impl Requester {
         psn: Psn,
         class: Class,
     ) -> Option<usize> {
-        if !self.advance(base, ctx, psn) {
-            self.implied_nak(base, ctx);
+        if !self.advance_or_ask_again(base, ctx, psn) {
             return None;
         }
         let index = self.index_at(psn)?;
@@ -161,24 +159,32 @@ impl Requester {
         Some(index)
     }
 
-    /// A response is missing, as a later one shows.
-    fn implied_nak(&mut self, base: &Base, ctx: &mut Context<'_>) {
+    /// Advances to `target`; if responses before it are missing, asks for them again. Returns
+    /// whether none is missing.
+    fn advance_or_ask_again(&mut self, base: &Base, ctx: &mut Context<'_>, target: Psn) -> bool {
+        let before = self.oldest;
+        if self.advance(base, ctx, target) {
+            return true;
+        }
         if self.clock.may_step_back(self.oldest) {
             ctx.count(Counter::ImpliedNak);
-            self.step_back(base, ctx);
+            self.step_back(base, ctx, self.oldest != before);
+        } else {
+            ctx.count(Counter::IgnoredResponse);
         }
+        false
     }
 
     fn on_nak(&mut self, base: &Base, ctx: &mut Context<'_>, psn: Psn, code: NakCode) {
-        if !self.advance(base, ctx, psn) {
-            self.implied_nak(base, ctx);
+        let before = self.oldest;
+        if !self.advance_or_ask_again(base, ctx, psn) {
             return;
         }
         let status = match code {
             NakCode::PsnSequenceError => {
                 if self.clock.may_step_back(self.oldest) {
                     ctx.count(Counter::PacketSequenceError);
-                    self.step_back(base, ctx);
+                    self.step_back(base, ctx, self.oldest != before);
                 } else {
                     ctx.count(Counter::IgnoredNak);
                 }
@@ -199,8 +205,10 @@ impl Requester {
         }
     }
 
-    fn step_back(&mut self, base: &Base, ctx: &mut Context<'_>) {
-        if !self.clock.take_retry() {
+    /// Goes on from the oldest unacknowledged packet. Uses up a retry, unless the answer that asks
+    /// for it also brought progress.
+    fn step_back(&mut self, base: &Base, ctx: &mut Context<'_>, progress: bool) {
+        if !progress && !self.clock.take_retry() {
             self.exhausted(ctx, Counter::RetryExceeded, CompletionStatus::TransportRetryExceeded);
             return;
         }
@@ -224,8 +232,7 @@ impl Requester {
     }
 
     fn on_rnr_nak(&mut self, base: &Base, ctx: &mut Context<'_>, psn: Psn, timer: RnrTimer) {
-        if !self.advance(base, ctx, psn) {
-            self.implied_nak(base, ctx);
+        if !self.advance_or_ask_again(base, ctx, psn) {
             return;
         }
         if self.clock.is_pausing() {

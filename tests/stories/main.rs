@@ -1,0 +1,17 @@
+//! Packet stories: a scripted peer against one engine, exact frames in and out at exact times.
+//!
+//! Every story is told for several first PSNs, so that the wrap and the edge of the half-space are
+//! in all of them. See `harness` for how to read one.
+
+mod acknowledgements;
+mod check_order;
+mod duplicates;
+mod harness;
+mod limits;
+mod losses;
+mod not_ready;
+mod requester_answers;
+mod responder_faults;
+mod segmentation;
+mod sequence;
+mod timers;
