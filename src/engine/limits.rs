@@ -21,6 +21,8 @@ pub struct Limits {
     pub domains: u32,
     /// Memory regions.
     pub regions: u32,
+    /// Address handles.
+    pub address_handles: u32,
     /// READs and atomics under way on a queue pair, in each direction.
     pub rd_atomic: u8,
 }
@@ -36,6 +38,7 @@ impl Default for Limits {
             completions: 4_194_304,
             domains: 65_536,
             regions: 1_048_576,
+            address_handles: 1_048_576,
             rd_atomic: 128,
         }
     }

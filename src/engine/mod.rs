@@ -25,7 +25,7 @@ use crate::queue::{
     CompletionQueue, Doorbells, QueueCapacities, QueuePairAttributes, QueuePairKind,
 };
 use crate::rng::Rng;
-use crate::transport::{PathTable, QueuePair, ReadyList};
+use crate::transport::{AddressHandles, PathTable, QueuePair, ReadyList};
 use crate::wire::{Lkey, Qpn, Rkey};
 
 pub use crate::transport::{AsyncEvent, AttributeList, Counter, Counters, Effects, ModifyError};
@@ -106,14 +106,16 @@ pub enum ControlError {
     NoSuchDomain,
     /// The protection domain is in use.
     #[error(
-        "the protection domain is in use by {regions} memory regions and {pairs} queue pairs: end \
-         them first"
+        "the protection domain is in use by {regions} memory regions, {pairs} queue pairs and \
+         {handles} address handles: end them first"
     )]
     DomainBusy {
         /// Memory regions in it.
         regions: usize,
         /// Queue pairs in it.
         pairs: usize,
+        /// Address handles in it.
+        handles: usize,
     },
     /// No memory has this key.
     #[error("no memory is registered under key {0}")]
@@ -136,6 +138,9 @@ pub enum ControlError {
     /// No queue pair has this number.
     #[error("there is no queue pair {0} on this device")]
     NoSuchPair(Qpn),
+    /// The address handle was destroyed, or is of another device.
+    #[error("there is no such address handle on this device")]
+    NoSuchHandle,
     /// The device has no such transport.
     #[error("{0} queue pairs are not supported")]
     NotSupported(QueuePairKind),
@@ -164,6 +169,7 @@ pub struct Engine {
     next_index: u16,
     keys: KeyTable,
     paths: PathTable,
+    handles: AddressHandles,
     /// Queue pairs that may have something to send.
     ready: ReadyList,
     /// Queue pairs whose acknowledgement waits for the application.
@@ -201,6 +207,7 @@ impl Engine {
             next_index,
             keys,
             paths: PathTable::default(),
+            handles: AddressHandles::default(),
             ready: ReadyList::default(),
             held: ReadyList::default(),
             deadlines: Deadlines::default(),

@@ -121,6 +121,16 @@ impl QueuePairQueues {
         if state < QueuePairState::Rts {
             return (0, Err(PostError::WrongState(state, "send requests")));
         }
+        let foreign = |request: &SendRequest<'_>| !request.operation.is_supported_by(self.kind);
+        if let Some(place) = requests.iter().position(foreign) {
+            // What stands before it is queued, as with every other refusal.
+            let (queued, outcome) = self.post_supported(&requests[..place]);
+            return (queued, outcome.and(Err(PostError::NotSupported(self.kind))));
+        }
+        self.post_supported(requests)
+    }
+
+    fn post_supported(&self, requests: &[SendRequest<'_>]) -> (usize, Result<(), PostError>) {
         let outcome = self.send.post(requests);
         if outcome.0 > 0 {
             self.doorbells.ring(self.slot);

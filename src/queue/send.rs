@@ -1,12 +1,13 @@
 //! The send queue: posted by any thread of the application, read by the engine.
 
 use super::request::{
-    MAX_MESSAGE, Payload, PostError, Remote, SendFlags, SendOperation, SendRequest, total_length,
+    AddressHandleId, Datagram, MAX_MESSAGE, Payload, PostError, Remote, SendFlags, SendOperation,
+    SendRequest, total_length,
 };
 use super::ring::{WordRing, get, halves, pair, put};
 use super::sync::{AtomicU64, Mutex, lock};
 use crate::memory::Sge;
-use crate::wire::{Immediate, Lkey, Rkey};
+use crate::wire::{Immediate, Lkey, QKey, Qpn, Rkey};
 
 // An entry: identifier, kind and counts, two keys, address, two operands, then segments or bytes.
 const ID: usize = 0;
@@ -249,6 +250,8 @@ const fn operation_code(operation: &SendOperation) -> u32 {
         SendOperation::CompareSwap { .. } => 6,
         SendOperation::FetchAdd { .. } => 7,
         SendOperation::LocalInvalidate(_) => 8,
+        SendOperation::SendTo { immediate: None, .. } => 9,
+        SendOperation::SendTo { immediate: Some(_), .. } => 10,
     }
 }
 
@@ -258,6 +261,11 @@ fn write_operation(entry: &[AtomicU64], operation: &SendOperation) {
         SendOperation::SendWithImmediate(immediate) => (None, u32::from_le_bytes(immediate.0)),
         SendOperation::SendWithInvalidate(key) | SendOperation::LocalInvalidate(key) => {
             (None, key.value())
+        }
+        SendOperation::SendTo { to, immediate } => {
+            put(entry, OPERAND, pair(to.address.0, to.queue_pair.value()));
+            put(entry, COMPARE, u64::from(to.qkey.value()));
+            (None, immediate.map_or(0, |immediate| u32::from_le_bytes(immediate.0)))
         }
         SendOperation::Write(remote) | SendOperation::Read(remote) => (Some(remote), 0),
         SendOperation::WriteWithImmediate(remote, immediate) => {
@@ -295,6 +303,17 @@ fn read_operation(entry: &[AtomicU64], code: u32) -> SendOperation {
             swap: get(entry, OPERAND),
         },
         7 => SendOperation::FetchAdd { remote, add: get(entry, OPERAND) },
+        9 => SendOperation::SendTo { to: read_datagram(entry), immediate: None },
+        10 => SendOperation::SendTo { to: read_datagram(entry), immediate: Some(immediate) },
         _ => SendOperation::LocalInvalidate(Rkey::new(extra)),
+    }
+}
+
+fn read_datagram(entry: &[AtomicU64]) -> Datagram {
+    let (address, queue_pair) = halves(get(entry, OPERAND));
+    Datagram {
+        address: AddressHandleId(address),
+        queue_pair: Qpn::new(queue_pair),
+        qkey: QKey::new(get(entry, COMPARE) as u32),
     }
 }

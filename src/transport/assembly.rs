@@ -62,6 +62,11 @@ impl Assembly {
         &mut self.claim
     }
 
+    /// Forgets a message of which parts are missing; its receive serves the next one.
+    pub(crate) fn abandon(&mut self) {
+        self.inbound = Inbound::Idle;
+    }
+
     /// Whether a message has begun and not ended.
     pub(crate) fn is_inside_message(&self) -> bool {
         self.inbound != Inbound::Idle

@@ -52,7 +52,8 @@ impl Pace {
             self.tokens -= price;
             return Ok(());
         }
-        let wait = (u128::from(price - self.tokens) * u128::from(SECOND)).div_ceil(self.rate.into());
+        let wait =
+            (u128::from(price - self.tokens) * u128::from(SECOND)).div_ceil(self.rate.into());
         Err(now + wait as u64)
     }
 

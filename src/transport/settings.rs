@@ -30,6 +30,20 @@ impl Device<'_> {
             ports => ports[mixed as usize % ports.len()],
         }
     }
+
+    /// Whether an address can be reached from our address of its index.
+    pub(crate) fn check_address(&self, address: &AddressVector) -> Result<(), ModifyError> {
+        let (index, peer) = (address.gid_index, address.destination);
+        let own = self
+            .gids
+            .get(usize::from(index))
+            .ok_or(ModifyError::NoSuchGid { index, count: self.gids.len() })?;
+        if own.is_ipv4() == peer.is_ipv4() {
+            Ok(())
+        } else {
+            Err(ModifyError::AddressFamily { index, own: *own, peer })
+        }
+    }
 }
 
 /// Checks each value that is given.
@@ -53,7 +67,7 @@ pub(crate) fn check_values(
     within(Attribute::MaxRdAtomic, attributes.max_rd_atomic, device.rd_atomic)?;
     let served = attributes.max_destination_rd_atomic;
     within(Attribute::MaxDestinationRdAtomic, served, device.rd_atomic)?;
-    attributes.address.as_ref().map_or(Ok(()), |address| check_address(device, address))?;
+    attributes.address.as_ref().map_or(Ok(()), |address| device.check_address(address))?;
     attributes.path_mtu.map_or(Ok(()), |path_mtu| check_path_mtu(device, path_mtu))
 }
 
@@ -75,19 +89,6 @@ fn within(attribute: Attribute, value: Option<u8>, limit: u8) -> Result<(), Modi
             Err(ModifyError::OverLimit { attribute, value: value.into(), limit: limit.into() })
         }
         _ => Ok(()),
-    }
-}
-
-fn check_address(device: &Device<'_>, address: &AddressVector) -> Result<(), ModifyError> {
-    let (index, peer) = (address.gid_index, address.destination);
-    let own = device
-        .gids
-        .get(usize::from(index))
-        .ok_or(ModifyError::NoSuchGid { index, count: device.gids.len() })?;
-    if own.is_ipv4() == peer.is_ipv4() {
-        Ok(())
-    } else {
-        Err(ModifyError::AddressFamily { index, own: *own, peer })
     }
 }
 

@@ -1,8 +1,9 @@
 //! The ends of send work requests: in order, each exactly once.
 
 use super::requester::{Outstanding, Requester};
-use crate::queue::{Attachment, Completion, CompletionKind, CompletionStatus, SendOperation};
+use crate::queue::{Attachment, Completion, CompletionStatus, SendOperation};
 use crate::transport::context::{Base, Context};
+use crate::transport::requests::kind_of;
 use crate::wire::{Psn, Qpn};
 
 /// The completion queue had no room.
@@ -146,17 +147,4 @@ fn push(
     };
     let room = ctx.complete(&base.queues.send_completions, &completion);
     room.then_some(()).ok_or(QueueOverrun)
-}
-
-const fn kind_of(operation: &SendOperation) -> CompletionKind {
-    match operation {
-        SendOperation::Send
-        | SendOperation::SendWithImmediate(_)
-        | SendOperation::SendWithInvalidate(_) => CompletionKind::Send,
-        SendOperation::Write(_) | SendOperation::WriteWithImmediate(..) => CompletionKind::Write,
-        SendOperation::Read(_) => CompletionKind::Read,
-        SendOperation::CompareSwap { .. } => CompletionKind::CompareSwap,
-        SendOperation::FetchAdd { .. } => CompletionKind::FetchAdd,
-        SendOperation::LocalInvalidate(_) => CompletionKind::LocalInvalidate,
-    }
 }

@@ -4,11 +4,9 @@
 //! is told. They share the sender; what arrives is judged by each in its own way.
 
 mod datagram;
-mod pace;
 mod sender;
 mod uc;
 
-pub(crate) use datagram::DatagramReceiver;
-pub(crate) use pace::Pace;
+pub(crate) use datagram::{Arrival, DatagramReceiver};
 pub(crate) use sender::Sender;
 pub(crate) use uc::UcReceiver;

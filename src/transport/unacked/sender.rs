@@ -10,9 +10,8 @@ use crate::transport::burst::BurstWriter;
 use crate::transport::context::{Base, Context, Peer};
 use crate::transport::counters::Counter;
 use crate::transport::path::cost;
-use crate::transport::payload::read_payload;
 use crate::transport::rc::QueueOverrun;
-use crate::transport::requests::{class_of, consumes_receive, kind_of, message_of};
+use crate::transport::requests::{class_of, consumes_receive, kind_of, message_of, read_payload};
 use crate::transport::segment::{Class, Shape};
 use crate::wire::{Deth, Headers, Message, Psn, Qpn, SendTail, Service};
 
@@ -82,7 +81,12 @@ impl Sender {
     }
 
     /// Adds packets to the burst until it is full, or nothing may be sent.
-    pub(crate) fn fill(&mut self, base: &Base, ctx: &mut Context<'_>, writer: &mut BurstWriter<'_>) {
+    pub(crate) fn fill(
+        &mut self,
+        base: &Base,
+        ctx: &mut Context<'_>,
+        writer: &mut BurstWriter<'_>,
+    ) {
         while let Some(sending) = self.current(base, ctx) {
             if sending.shape.class == Class::Local {
                 self.finish(base, ctx, &sending);
@@ -169,13 +173,13 @@ impl Sender {
         let piece = sending.shape.piece(sending.packet);
         let payload = piece.length as usize;
         if let SendOperation::SendTo { to, immediate } = sending.operation {
-            let peer = *ctx.handles.get(to.address, base.domain)?;
+            let mut peer = *ctx.handles.get(to.address, base.domain)?;
+            peer.flow.source_port = base.source_port;
             let qkey = base.sent_qkey(to.qkey);
             let deth = Deth { qkey, reserved: 0, source: base.number() };
             let tail = immediate.map_or(SendTail::Plain, SendTail::Immediate);
             let message = Message::SendOnly(tail);
-            let mut headers =
-                Headers::request(Service::Ud(deth), message, to.queue_pair, self.psn);
+            let mut headers = Headers::request(Service::Ud(deth), message, to.queue_pair, self.psn);
             headers.migration = base.migration;
             headers.solicited = sending.flags.solicited;
             return Some((headers, payload, peer));

@@ -67,7 +67,9 @@ impl UcReceiver {
         headers: &Headers,
         payload: &[u8],
     ) -> Result<(), Refusal> {
-        if let Message::SendFirst | Message::SendOnly(_) | Message::WriteFirst(_)
+        if let Message::SendFirst
+        | Message::SendOnly(_)
+        | Message::WriteFirst(_)
         | Message::WriteOnly(..) = headers.message
         {
             // A message that lacks its end is given up when the next one starts.
