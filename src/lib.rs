@@ -10,6 +10,9 @@ pub mod memory;
 pub mod pcap;
 pub mod queue;
 pub mod rng;
+pub mod software;
 pub mod time;
 mod transport;
+#[cfg(not(loom))]
+pub mod verbs;
 pub mod wire;

@@ -54,7 +54,7 @@ impl Engine {
     pub fn register(
         &mut self,
         domain: DomainId,
-        memory: Arc<OwnedMemory>,
+        memory: std::sync::Arc<OwnedMemory>,
         access: Access,
     ) -> Result<MemoryKeys, ControlError> {
         let base = memory.address();
@@ -68,7 +68,7 @@ impl Engine {
     pub fn register_part(
         &mut self,
         domain: DomainId,
-        memory: Arc<OwnedMemory>,
+        memory: std::sync::Arc<OwnedMemory>,
         range: Range<usize>,
         base: u64,
         access: Access,

@@ -2,6 +2,7 @@
 
 use super::Engine;
 use super::port::Port;
+use crate::queue::sync::Arc;
 use crate::time::Instant;
 use crate::transport::{ACK_HOLD, BurstRules, Context, Counter, QueuePair};
 use crate::wire::{
@@ -48,8 +49,14 @@ impl Engine {
         self.deadlines.next()
     }
 
+    /// Whether acknowledgements wait for the application's next post: another turn sends them. A
+    /// queue pair should not be destroyed before, or its peer repeats what has arrived.
+    pub fn holds_replies(&self) -> bool {
+        !self.held.is_empty()
+    }
+
     fn take_doorbells(&mut self, now: Instant) {
-        let doorbells = std::sync::Arc::clone(&self.doorbells);
+        let doorbells = Arc::clone(&self.doorbells);
         doorbells.collect(|slot| {
             self.with_pair(slot as u32, now, |pair, ctx| pair.handle_doorbell(ctx));
         });

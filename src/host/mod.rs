@@ -5,10 +5,12 @@
 
 mod gid;
 mod interface;
+mod mapping;
 mod mtu;
 mod privileges;
 mod route;
 
 pub use gid::{Gid, GidParseError};
 pub use interface::{Interface, interface_named, interface_of, interfaces};
+pub use mapping::{MappingError, check_mapped};
 pub use privileges::{Capability, Privileges};

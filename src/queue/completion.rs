@@ -176,6 +176,22 @@ pub struct Completion {
     pub solicited: bool,
 }
 
+impl Default for Completion {
+    /// A place for a completion to be polled into.
+    fn default() -> Self {
+        Self {
+            id: 0,
+            status: CompletionStatus::Success,
+            kind: CompletionKind::Send,
+            length: 0,
+            attachment: Attachment::None,
+            queue_pair: Qpn::default(),
+            source: Qpn::default(),
+            solicited: false,
+        }
+    }
+}
+
 /// The queue had no room: completions are lost, and the queue is unusable from here on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(

@@ -37,5 +37,4 @@ pub use request::{
 pub use send::SendQueue;
 pub use state::{QueuePairKind, QueuePairState};
 
-pub(crate) use receive::ReceiveHead;
 pub(crate) use send::{SegmentList, SendData, SendHead};

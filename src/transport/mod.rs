@@ -11,6 +11,7 @@
 //! `handle_*` takes something in and only changes state; `poll_transmit` is the only place where a
 //! frame is made, and no queue of frames stands below it: nothing has to be taken back.
 
+mod assembly;
 mod burst;
 mod context;
 mod counters;
@@ -20,6 +21,7 @@ mod pair;
 mod path;
 mod rc;
 mod ready;
+mod receive;
 mod segment;
 mod settings;
 mod table;

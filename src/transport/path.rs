@@ -101,9 +101,14 @@ impl Path {
         self.smoothed_rtt = Some(self.smoothed_rtt.map_or(rtt, |old| old - old / 8 + rtt / 8));
     }
 
-    /// Wait before the first probe for something unanswered.
-    pub(crate) fn probe_interval(&self) -> u64 {
-        self.smoothed_rtt.map_or(FIRST_PROBE, |rtt| (4 * rtt).max(MIN_PROBE))
+    /// Wait before a probe for something unanswered, after `backoff` probes that were in vain. Once
+    /// a round trip is known the doubling ends at 64 times its interval: where most packets are
+    /// lost none may be measured for long, and probes must not fall behind the local ACK timeout.
+    pub(crate) fn probe_interval(&self, backoff: u32) -> u64 {
+        match self.smoothed_rtt {
+            Some(rtt) => (4 * rtt).max(MIN_PROBE) << backoff.min(6),
+            None => FIRST_PROBE << backoff.min(20),
+        }
     }
 
     /// Remembers a queue pair that waits for room, once.

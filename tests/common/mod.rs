@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test uses a part")]
 
 pub mod network;
+pub mod program;
 
 use std::io::Write;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};

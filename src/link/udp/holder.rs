@@ -16,18 +16,23 @@ pub enum PortHolder {
 }
 
 impl PortHolder {
-    /// Looks for the holder of `port` on `address` or on all addresses.
+    /// Looks for the holder of `port` on `address` or on all addresses, which must have one.
     pub(super) fn find(address: IpAddr, port: u16) -> Self {
         let devices = rxe_devices();
         if port == crate::wire::ROCE_PORT && !devices.is_empty() {
             return Self::KernelRxe(devices);
         }
-        let tables = ["/proc/net/udp", "/proc/net/udp6"];
-        let user = tables
-            .iter()
-            .filter_map(|table| fs::read_to_string(table).ok())
-            .find_map(|table| user_of(&table, address, port));
-        user.map_or(Self::Unknown, Self::User)
+        user_on(address, port).map_or(Self::Unknown, Self::User)
+    }
+
+    /// Looks who holds `port` on `address` or on all addresses, from the kernel's tables, without
+    /// opening anything; nothing if nobody does.
+    pub fn look(address: IpAddr, port: u16) -> Option<Self> {
+        let user = user_on(address, port)?;
+        let devices = rxe_devices();
+        // The driver's socket counts as root's.
+        let is_rxe = port == crate::wire::ROCE_PORT && user == 0 && !devices.is_empty();
+        Some(if is_rxe { Self::KernelRxe(devices) } else { Self::User(user) })
     }
 }
 
@@ -43,9 +48,9 @@ impl fmt::Display for PortHolder {
             ),
             Self::User(user) => write!(
                 f,
-                "a process of user id {user} that does not share it with this one; use another \
-                 address (on lo any of 127.0.0.0/8), run as that user, or send only and let that \
-                 process forward what arrives"
+                "a process of user id {user} that does not share it; stop that one (`ss -uanp` \
+                 lists it), or use another address (on lo any of 127.0.0.0/8) or another network \
+                 namespace"
             ),
             Self::Unknown => write!(
                 f,
@@ -53,6 +58,13 @@ impl fmt::Display for PortHolder {
             ),
         }
     }
+}
+
+/// The user of a socket on `port` of `address` or of all addresses.
+fn user_on(address: IpAddr, port: u16) -> Option<u32> {
+    let tables = ["/proc/thread-self/net/udp", "/proc/thread-self/net/udp6"];
+    let tables = tables.iter().filter_map(|table| fs::read_to_string(table).ok());
+    tables.into_iter().find_map(|table| user_of(&table, address, port))
 }
 
 /// RDMA devices that sit on a network interface: only software drivers tell their `parent`.

@@ -62,8 +62,9 @@ impl UdpLink {
     /// # Errors
     /// [`UdpError`], which says what to do.
     pub fn open(options: UdpOptions) -> Result<Self, UdpError> {
-        let receiver = options.receive.then(|| Receiver::open(&options)).transpose()?;
+        // The receiver last: joining those who share the port is not done in vain.
         let sender = Sender::open(&options)?;
+        let receiver = options.receive.then(|| Receiver::open(&options)).transpose()?;
         let capabilities = PortCapabilities {
             mtu: options.mtu.min(MAX_MTU),
             max_segments: MAX_SEGMENTS,
@@ -99,6 +100,19 @@ impl UdpLink {
     pub fn send_sockets(&self) -> impl Iterator<Item = (u16, BorrowedFd<'_>)> {
         let sockets = self.sender.sockets.iter();
         self.sender.ports.iter().copied().zip(sockets.map(AsFd::as_fd))
+    }
+
+    /// Opens the socket on the shared port of a link that only sends until now.
+    ///
+    /// # Errors
+    /// [`UdpError`]; the link goes on as before.
+    pub fn start_receiving(&mut self) -> Result<(), UdpError> {
+        if self.receiver.is_none() {
+            let receiver = Receiver::open(&self.options)?;
+            self.descriptors.push(receiver.socket.as_raw_fd());
+            self.receiver = Some(receiver);
+        }
+        Ok(())
     }
 
     /// How full the receive queue is; nothing if the link only sends.

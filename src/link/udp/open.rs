@@ -35,6 +35,10 @@ pub struct UdpOptions {
     pub receive_buffer: usize,
     /// Sockets to send from, each with a source port of its own, at least 1.
     pub send_sockets: usize,
+    /// The source ports to use; empty to choose `send_sockets` free ones. Links of one device on
+    /// several addresses must have the same, because a queue pair's port is chosen before its
+    /// address.
+    pub source_ports: Vec<u16>,
     /// Whether to let the kernel cut bursts into datagrams where it can (UDP_SEGMENT).
     pub segmentation: bool,
     /// Whether to let the kernel merge arrivals into bursts where it can (UDP_GRO).
@@ -52,6 +56,7 @@ impl UdpOptions {
             receive: true,
             receive_buffer: DEFAULT_RECEIVE_BUFFER,
             send_sockets: 8,
+            source_ports: Vec::new(),
             segmentation: true,
             coalescing: true,
         }
@@ -101,6 +106,14 @@ pub enum UdpError {
         /// The address asked for.
         address: IpAddr,
     },
+    /// A source port that was asked for is taken.
+    #[error("UDP port {port} of {address}, to be sent from, is taken by another socket")]
+    SourcePortHeld {
+        /// The address asked for.
+        address: IpAddr,
+        /// The port asked for.
+        port: u16,
+    },
     /// The kernel refused something that every kernel in use offers.
     #[error("cannot {action} for {address}: {error}")]
     System {
@@ -138,6 +151,9 @@ pub(super) fn receive_socket(options: &UdpOptions) -> Result<ReceiveSocket, UdpE
 
 /// Opens the sockets to send from, each with its source port, at least one.
 pub(super) fn send_sockets(options: &UdpOptions) -> Result<Vec<(u16, Socket)>, UdpError> {
+    if !options.source_ports.is_empty() {
+        return named_send_sockets(options);
+    }
     let wanted = options.send_sockets.max(1);
     let mut sockets = Vec::with_capacity(wanted);
     let mut ports = FIRST_SOURCE_PORT..=u16::MAX;
@@ -151,6 +167,17 @@ pub(super) fn send_sockets(options: &UdpOptions) -> Result<Vec<(u16, Socket)>, U
         }
     }
     Ok(sockets)
+}
+
+/// Opens the sockets to send from with exactly the ports that the options name.
+fn named_send_sockets(options: &UdpOptions) -> Result<Vec<(u16, Socket)>, UdpError> {
+    let (address, ports) = (options.address, options.source_ports.iter());
+    ports
+        .map(|port| {
+            next_send_socket(options, &mut std::iter::once(*port))?
+                .ok_or(UdpError::SourcePortHeld { address, port: *port })
+        })
+        .collect()
 }
 
 /// Whether the kernel knows UDP_SEGMENT. Zero, "do not segment", changes nothing.

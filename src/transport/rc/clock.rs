@@ -23,7 +23,9 @@ pub(super) struct RetryClock {
     probe_at: Option<Instant>,
     ack_timeout_at: Option<Instant>,
     rnr_until: Option<Instant>,
-    /// Doublings of the probe interval since the last progress.
+    /// Doublings of the probe interval since a round trip was last measured. Progress alone does
+    /// not reset it: on a path that is slower than the interval every packet is sent again, nothing
+    /// can be measured, and only a longer interval ends that (Karn's rule).
     backoff: u32,
     /// One packet was sent again to provoke an answer; the rest waits for it.
     probing: bool,
@@ -92,7 +94,7 @@ impl RetryClock {
 
     fn arm_probe(&mut self, base: &Base, ctx: &Context<'_>) {
         let Some(peer) = &base.peer else { return };
-        let interval = ctx.paths.get(peer.path).probe_interval() << self.backoff.min(20);
+        let interval = ctx.paths.get(peer.path).probe_interval(self.backoff);
         self.probe_at = Some(ctx.now + interval.min(MAX_PROBE));
     }
 
@@ -105,7 +107,6 @@ impl RetryClock {
         waiting: bool,
     ) {
         self.reload(base);
-        self.backoff = 0;
         self.probing = false;
         self.rnr_until = None;
         self.stepped_back_at = None;
@@ -113,6 +114,7 @@ impl RetryClock {
             && psn.is_before(oldest)
         {
             self.sample = None;
+            self.backoff = 0;
             if let Some(peer) = &base.peer {
                 ctx.paths.get_mut(peer.path).measured(ctx.now - at);
             }

@@ -50,8 +50,8 @@ impl Requester {
             outcome = outcome.and(completed);
             status = CompletionStatus::WorkRequestFlushed;
         }
-        let rest = self.flush_posted(base, ctx);
-        outcome.and(rest)
+        let flushed = self.flush_posted(base, ctx);
+        outcome.and(flushed)
     }
 
     /// Ends what was posted and not started.

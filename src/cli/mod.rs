@@ -1,0 +1,68 @@
+//! The command line: one file a subcommand.
+
+mod demo;
+mod device;
+mod devices;
+mod output;
+mod pingpong;
+mod text;
+
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, Subcommand};
+
+use output::Failure;
+
+/// RDMA without RDMA hardware: RoCEv2 in userspace.
+#[derive(Parser, Debug)]
+#[command(name = "uroce", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    Demo(demo::DemoArgs),
+    Devices(devices::DevicesArgs),
+    Pingpong(pingpong::PingpongArgs),
+}
+
+/// Runs what the command line asks for.
+pub(crate) fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return refuse(&error),
+    };
+    let outcome = match cli.command {
+        Command::Demo(args) => demo::run(&args),
+        Command::Devices(args) => devices::run(&args),
+        Command::Pingpong(args) => pingpong::run(&args),
+    };
+    outcome.unwrap_or_else(|failure| {
+        failure.tell();
+        failure.exit_code()
+    })
+}
+
+/// Help and version as they are; what is wrong with the arguments in one line.
+fn refuse(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        // Nobody is left to tell if it cannot be printed.
+        let _ = error.print();
+        return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+    }
+    let text = error.render().to_string();
+    let sentence = |part: &str| part.split_whitespace().collect::<Vec<_>>().join(" ");
+    let parts = text.split("\n\n").map(sentence);
+    let told = parts.filter(|part| !part.starts_with("Usage:") && !part.starts_with("For more"));
+    let message = told.collect::<Vec<_>>().join("; ");
+    Failure::usage(format!("{}; --help tells more", message.trim_start_matches("error: "))).tell();
+    ExitCode::from(2)
+}
+
+/// Whether this program has a subcommand.
+fn has_subcommand(name: &str) -> bool {
+    Cli::command().find_subcommand(name).is_some()
+}

@@ -1,0 +1,67 @@
+//! What all subcommands share: how they fail, what they may ask of the system.
+
+use std::hash::{BuildHasher, Hasher};
+use std::io::{ErrorKind, Write};
+use std::process::ExitCode;
+
+/// Why a subcommand ends early: a sentence, and the exit status that goes with it.
+#[derive(Debug)]
+pub struct Failure {
+    status: u8,
+    /// Nothing if there is nobody to tell.
+    message: Option<String>,
+}
+
+impl Failure {
+    /// The thing that was tried or checked is bad: exit status 1.
+    pub fn bad(message: impl Into<String>) -> Self {
+        Self { status: 1, message: Some(message.into()) }
+    }
+
+    /// Wrong usage, or the system refused something: exit status 2.
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self { status: 2, message: Some(message.into()) }
+    }
+
+    /// Whoever read standard output has had enough: an end like any other.
+    fn unread() -> Self {
+        Self { status: 0, message: None }
+    }
+
+    /// Tells it on standard error.
+    pub fn tell(&self) {
+        if let Some(message) = &self.message {
+            eprintln!("uroce: {message}");
+        }
+    }
+
+    /// The exit status.
+    pub fn exit_code(&self) -> ExitCode {
+        ExitCode::from(self.status)
+    }
+}
+
+/// Errors of the library and of the system are usage or input/output: exit status 2.
+impl<E: std::error::Error> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self::usage(error.to_string())
+    }
+}
+
+/// Writes a line to standard output, where a person or a program may be waiting for it.
+///
+/// # Errors
+/// Standard output is closed, or its disk full.
+pub fn print(line: &str) -> Result<(), Failure> {
+    let mut output = std::io::stdout().lock();
+    match writeln!(output, "{line}").and_then(|()| output.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(Failure::unread()),
+        Err(error) => Err(Failure::usage(format!("cannot write to standard output: {error}"))),
+        Ok(()) => Ok(()),
+    }
+}
+
+/// A number that differs from run to run. Not for secrets.
+pub fn random_u64() -> u64 {
+    std::collections::hash_map::RandomState::new().build_hasher().finish()
+}

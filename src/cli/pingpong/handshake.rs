@@ -1,0 +1,205 @@
+//! The exchange of addresses over TCP that the `ibv_*_pingpong` programs use.
+//!
+//! ```text
+//!   client                          server
+//!     │ ── LID:QPN:PSN:GID ──────────▶ │  connects its queue pair
+//!     │ ◀────────── LID:QPN:PSN:GID ── │
+//!     │ ── done ─────────────────────▶ │
+//! ```
+//!
+//! Each address is text with a final NUL, 52 bytes: `0000:000011:6b2c1f:` and 32 hexadecimal digits.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+use uroce::verbs::{Endpoint, Gid, Psn, Qpn};
+
+/// Bytes of an address as text, with the final NUL.
+const ADDRESS_LENGTH: usize = 52;
+const DONE: &[u8; 5] = b"done\0";
+/// A peer that has connected answers at once; one that does not is no pingpong.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Why the addresses could not be exchanged.
+#[derive(Debug, thiserror::Error)]
+pub enum HandshakeError {
+    /// Nobody listens there.
+    #[error("cannot reach {host} on TCP port {port}: {error}; start the server there first")]
+    Connect {
+        /// Name or address.
+        host: String,
+        /// TCP port.
+        port: u16,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// The port cannot be listened on.
+    #[error("cannot listen on TCP port {port}: {error}; choose another one with --port")]
+    Listen {
+        /// TCP port.
+        port: u16,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// The connection broke, or the peer was silent.
+    #[error("the peer broke off the exchange of addresses ({}); see what it says", reason(.0))]
+    Broken(#[from] io::Error),
+    /// Something else than an address came.
+    #[error("the peer sent {0:?}, which is no address of the form LID:QPN:PSN:GID")]
+    NotAnAddress(String),
+}
+
+fn reason(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => "it closed the connection".to_owned(),
+        io::ErrorKind::WouldBlock => format!("nothing for {} s", PATIENCE.as_secs()),
+        _ => error.to_string(),
+    }
+}
+
+/// Writes an address as the peer expects it. The LID is 0: RoCE has none.
+pub fn format(endpoint: &Endpoint) -> String {
+    let (number, psn) = (endpoint.number.value(), endpoint.psn.value());
+    format!("0000:{number:06x}:{psn:06x}:{:x}", endpoint.gid)
+}
+
+/// Reads an address.
+///
+/// # Errors
+/// The text is not of the form `LID:QPN:PSN:GID`.
+pub fn parse(text: &str) -> Result<Endpoint, HandshakeError> {
+    let wrong = || HandshakeError::NotAnAddress(text.to_owned());
+    let parts: Vec<&str> = text.split(':').collect();
+    let [lid, number, psn, gid] = parts[..] else { return Err(wrong()) };
+    let hex = |digits: &str, width| {
+        let exact = digits.len() == width && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+        exact.then(|| u32::from_str_radix(digits, 16).ok()).flatten()
+    };
+    hex(lid, 4).ok_or_else(wrong)?;
+    let number = Qpn::new(hex(number, 6).ok_or_else(wrong)?);
+    let psn = Psn::new(hex(psn, 6).ok_or_else(wrong)?);
+    let gid: Gid =
+        Some(gid).filter(|gid| gid.len() == 32).ok_or_else(wrong)?.parse().map_err(|_| wrong())?;
+    Ok(Endpoint { gid, number, psn })
+}
+
+/// A listening server.
+pub struct Server {
+    listener: TcpListener,
+}
+
+impl Server {
+    /// Listens on all addresses, IPv4 and IPv6.
+    ///
+    /// # Errors
+    /// The port is taken or reserved.
+    pub fn listen(port: u16) -> Result<Self, HandshakeError> {
+        let listen =
+            || TcpListener::bind(("::", port)).or_else(|_| TcpListener::bind(("0.0.0.0", port)));
+        let listener = listen().map_err(|error| HandshakeError::Listen { port, error })?;
+        Ok(Self { listener })
+    }
+
+    /// Waits for a client, learns its address, and tells it ours once `connect` has connected.
+    ///
+    /// # Errors
+    /// The exchange broke, or `connect` failed.
+    pub fn exchange<E: From<HandshakeError>>(
+        &self,
+        own: &Endpoint,
+        connect: impl FnOnce(&Endpoint) -> Result<(), E>,
+    ) -> Result<Endpoint, E> {
+        let (mut stream, _) = self.listener.accept().map_err(HandshakeError::from)?;
+        set_patience(&stream)?;
+        let peer = receive(&mut stream)?;
+        connect(&peer)?;
+        send(&mut stream, own)?;
+        let mut done = [0; DONE.len()];
+        stream.read_exact(&mut done).map_err(HandshakeError::from)?;
+        Ok(peer)
+    }
+}
+
+/// The client's side: tells the server our address, learns its own, and says that we are ready
+/// once `connect` has connected.
+///
+/// # Errors
+/// Nobody listens, the exchange broke, or `connect` failed.
+pub fn exchange<E: From<HandshakeError>>(
+    host: &str,
+    port: u16,
+    own: &Endpoint,
+    connect: impl FnOnce(&Endpoint) -> Result<(), E>,
+) -> Result<Endpoint, E> {
+    let mut stream = connect_to(host, port)?;
+    set_patience(&stream)?;
+    send(&mut stream, own)?;
+    let peer = receive(&mut stream)?;
+    connect(&peer)?;
+    stream.write_all(DONE).map_err(HandshakeError::from)?;
+    Ok(peer)
+}
+
+fn connect_to(host: &str, port: u16) -> Result<TcpStream, HandshakeError> {
+    let failed = |error| HandshakeError::Connect { host: host.to_owned(), port, error };
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for address in (host, port).to_socket_addrs().map_err(failed)? {
+        match TcpStream::connect_timeout(&address, PATIENCE) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(failed(last))
+}
+
+fn set_patience(stream: &TcpStream) -> Result<(), HandshakeError> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    Ok(stream.set_write_timeout(Some(PATIENCE))?)
+}
+
+fn send(stream: &mut TcpStream, endpoint: &Endpoint) -> Result<(), HandshakeError> {
+    let mut message = format(endpoint).into_bytes();
+    message.push(0);
+    Ok(stream.write_all(&message)?)
+}
+
+fn receive(stream: &mut TcpStream) -> Result<Endpoint, HandshakeError> {
+    let mut message = [0; ADDRESS_LENGTH];
+    stream.read_exact(&mut message)?;
+    let text = message.split(|byte| *byte == 0).next().unwrap_or_default();
+    parse(&String::from_utf8_lossy(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_52_bytes_and_reads_back() {
+        let endpoint = Endpoint {
+            gid: Gid::from(std::net::IpAddr::from([10, 77, 0, 1])),
+            number: Qpn::new(0x11),
+            psn: Psn::new(0x6b_2c1f),
+        };
+        let text = format(&endpoint);
+        assert_eq!(text, "0000:000011:6b2c1f:00000000000000000000ffff0a4d0001");
+        assert_eq!(text.len() + 1, ADDRESS_LENGTH);
+        assert_eq!(parse(&text).unwrap(), endpoint);
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused() {
+        for text in [
+            "",
+            "0000:000011:6b2c1f",
+            "0000:000011:6b2c1f:zz000000000000000000ffff0a4d0001",
+            "0000:00011:6b2c1f:00000000000000000000ffff0a4d0001",
+            "0000:+00011:6b2c1f:00000000000000000000ffff0a4d0001",
+            "0000:000011:6b2c1f:ffff0a4d0001",
+            "0000:000011:6b2c1f:00000000000000000000ffff0a4d0001:1",
+        ] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! The pingpong itself: connect, exchange, report.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use serde::Serialize;
+use uroce::queue::{Payload, SendRequest};
+use uroce::software::clock;
+use uroce::verbs::{
+    Access, Completion, CompletionChannel, CompletionQueue, CompletionStatus, ConnectOptions,
+    Context, Endpoint, MemoryRegion, Psn, QueueCapacities, QueuePair, QueuePairOptions, SendFlags,
+    SendOperation,
+};
+
+use super::PingpongArgs;
+use super::handshake::{self, Server};
+use crate::cli::output::{Failure, print, random_u64};
+
+const RECEIVE: u64 = 1;
+const SEND: u64 = 2;
+/// What both programs fill their buffers with.
+const FILLER: u8 = 0x7b;
+/// With checking, the first byte of each page is zero.
+const PAGE: usize = 4096;
+/// How long the end stays when it has all it wants: the acknowledgement of the peer's last message
+/// may have been lost, and nobody else can repeat it.
+const STAY: Duration = Duration::from_millis(200);
+
+/// One end of the pingpong.
+struct End<'a> {
+    args: &'a PingpongArgs,
+    pair: QueuePair,
+    completions: CompletionQueue,
+    channel: CompletionChannel,
+    buffer: MemoryRegion,
+    /// What every message must hold, if the data is checked.
+    expected: Option<Vec<u8>>,
+    posted_receives: u32,
+    received: u64,
+    sent: u64,
+    /// Of the two halves of an exchange, those that have not completed.
+    pending: u64,
+}
+
+/// What came out.
+#[derive(Serialize)]
+struct Report {
+    bytes: u64,
+    iterations: u64,
+    seconds: f64,
+    megabits_per_second: f64,
+    microseconds_per_iteration: f64,
+    checked: bool,
+}
+
+/// Runs the subcommand.
+pub(super) fn run(args: &PingpongArgs) -> Result<ExitCode, Failure> {
+    let context = args.device.open()?;
+    let mut end = End::new(args, &context)?;
+    let server = args.host.is_none().then(|| Server::listen(args.port)).transpose()?;
+    let psn = Psn::new(random_u64() as u32);
+    let own = end.pair.endpoint(args.gid_idx, psn)?;
+    end.post_receives()?;
+    if !args.json {
+        print_address("local ", &own)?;
+    }
+    let connect = |peer: &Endpoint| -> Result<(), Failure> {
+        Ok(end.pair.connect(peer, psn, &connect_options(args))?)
+    };
+    let peer = match (&args.host, &server) {
+        (Some(host), _) => handshake::exchange(host, args.port, &own, connect)?,
+        (None, Some(server)) => server.exchange(&own, connect)?,
+        (None, None) => unreachable!("a server was made for want of a host"),
+    };
+    if !args.json {
+        print_address("remote", &peer)?;
+    }
+    let start = clock::now();
+    end.exchange()?;
+    report(args, (clock::now() - start) as f64 / 1e9)?;
+    // Nothing is armed, so no event comes.
+    end.channel.wait_event(STAY);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn connect_options(args: &PingpongArgs) -> ConnectOptions {
+    ConnectOptions {
+        gid_index: args.gid_idx,
+        access: Access::LOCAL_WRITE,
+        path_mtu: Some(args.mtu),
+        rd_atomic: 1,
+        ..ConnectOptions::default()
+    }
+}
+
+fn print_address(which: &str, endpoint: &Endpoint) -> Result<(), Failure> {
+    let (number, psn, gid) = (endpoint.number, endpoint.psn.value(), endpoint.gid.address());
+    print(&format!("  {which} address:  LID 0x0000, QPN {number}, PSN 0x{psn:06x}, GID {gid}"))
+}
+
+fn report(args: &PingpongArgs, seconds: f64) -> Result<(), Failure> {
+    let iterations = args.iters;
+    let bytes = u64::from(args.size) * iterations * 2;
+    let megabits = bytes as f64 * 8.0 / 1e6 / seconds;
+    let microseconds = seconds * 1e6 / iterations as f64;
+    if args.json {
+        return print(&serde_json::to_string(&Report {
+            bytes,
+            iterations,
+            seconds,
+            megabits_per_second: megabits,
+            microseconds_per_iteration: microseconds,
+            checked: args.chk,
+        })?);
+    }
+    print(&format!("{bytes} bytes in {seconds:.2} seconds = {megabits:.2} Mbit/sec"))?;
+    print(&format!("{iterations} iters in {seconds:.2} seconds = {microseconds:.2} usec/iter"))?;
+    if args.chk { print("every byte of every message was checked") } else { Ok(()) }
+}
+
+/// What usually lies behind a failed work request, and what to do about it.
+fn advice(status: CompletionStatus) -> &'static str {
+    match status {
+        CompletionStatus::LocalLengthError | CompletionStatus::RemoteInvalidRequest => {
+            "; give both ends the same --size and --mtu"
+        }
+        CompletionStatus::TransportRetryExceeded => {
+            "; the peer does not answer: see whether it has failed, and whether UDP port 4791 is \
+             open on the way"
+        }
+        CompletionStatus::WorkRequestFlushed => "; the queue pair had failed before",
+        _ => "",
+    }
+}
+
+impl<'a> End<'a> {
+    fn new(args: &'a PingpongArgs, context: &Context) -> Result<Self, Failure> {
+        let domain = context.allocate_domain()?;
+        let completions = context.create_completion_queue(args.rx_depth + 1)?;
+        let channel = CompletionChannel::new()?;
+        channel.attach(&completions, 0);
+        let pair = domain.create_queue_pair(&QueuePairOptions {
+            capacities: QueueCapacities {
+                send_requests: 1,
+                receive_requests: args.rx_depth,
+                send_segments: 1,
+                receive_segments: 1,
+                inline_bytes: 0,
+            },
+            ..QueuePairOptions::new(&completions)
+        })?;
+        pair.initialize(Access::LOCAL_WRITE)?;
+        let buffer = domain.allocate(args.size as usize, Access::LOCAL_WRITE)?;
+        let mut message = vec![FILLER; args.size as usize];
+        if args.chk {
+            message.iter_mut().step_by(PAGE).for_each(|byte| *byte = 0);
+        }
+        // The client's message goes to and fro; the server must not find it in its buffer before.
+        let first = if args.host.is_some() { message.clone() } else { vec![FILLER; message.len()] };
+        buffer.write(0, &first)?;
+        let expected = args.chk.then_some(message);
+        Ok(Self {
+            args,
+            pair,
+            completions,
+            channel,
+            buffer,
+            expected,
+            posted_receives: 0,
+            received: 0,
+            sent: 0,
+            pending: RECEIVE,
+        })
+    }
+
+    fn post_receives(&mut self) -> Result<(), Failure> {
+        let segment = [self.buffer.segment(0, self.args.size as usize)];
+        while self.posted_receives < self.args.rx_depth {
+            self.pair.post_receive(RECEIVE, &segment)?;
+            self.posted_receives += 1;
+        }
+        Ok(())
+    }
+
+    fn post_send(&mut self) -> Result<(), Failure> {
+        self.pair.post_send(&SendRequest {
+            id: SEND,
+            operation: SendOperation::Send,
+            flags: SendFlags::SIGNALED,
+            payload: Payload::Segments(&[self.buffer.segment(0, self.args.size as usize)]),
+        })?;
+        self.pending = SEND | RECEIVE;
+        Ok(())
+    }
+
+    /// All exchanges, the client's message first.
+    fn exchange(&mut self) -> Result<(), Failure> {
+        if self.args.host.is_some() {
+            self.post_send()?;
+        }
+        let mut batch = [Completion::default(); 16];
+        while self.received < self.args.iters || self.sent < self.args.iters {
+            let count = self.next_completions(&mut batch)?;
+            if count == 0 {
+                return Err(self.silence());
+            }
+            for completion in &batch[..count] {
+                self.handle(completion)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn handle(&mut self, completion: &Completion) -> Result<(), Failure> {
+        if !completion.status.is_success() {
+            let what = if completion.kind.is_receive() { "receive" } else { "send" };
+            return Err(Failure::bad(format!(
+                "a {what} failed after {} exchanges: {} (status {}){}",
+                self.received,
+                completion.status,
+                completion.status as u8,
+                advice(completion.status)
+            )));
+        }
+        if completion.kind.is_receive() {
+            self.check(completion)?;
+            self.received += 1;
+            self.posted_receives -= 1;
+            if self.posted_receives <= 1 && self.received < self.args.iters {
+                self.post_receives()?;
+            }
+        } else {
+            self.sent += 1;
+        }
+        self.pending &= !completion.id;
+        if self.pending == 0 && self.sent < self.args.iters {
+            self.post_send()?;
+        }
+        Ok(())
+    }
+
+    fn check(&self, completion: &Completion) -> Result<(), Failure> {
+        let Some(expected) = &self.expected else { return Ok(()) };
+        let number = self.received + 1;
+        if completion.length as usize != expected.len() {
+            return Err(Failure::bad(format!(
+                "message {number} has {} bytes instead of {}: give both ends the same --size",
+                completion.length,
+                expected.len()
+            )));
+        }
+        let arrived = self.buffer.to_vec(0, expected.len())?;
+        match arrived.iter().zip(expected).position(|(is, should)| is != should) {
+            None => Ok(()),
+            Some(at) => Err(Failure::bad(format!(
+                "message {number}: byte {at} is 0x{:02x} instead of 0x{:02x} (does the client \
+                 check too? -c changes what it sends)",
+                arrived[at], expected[at]
+            ))),
+        }
+    }
+
+    fn next_completions(&self, batch: &mut [Completion]) -> Result<usize, Failure> {
+        if !self.args.events {
+            return self.spin_for_completions(batch);
+        }
+        loop {
+            self.completions.request_notification(false);
+            let count = self.completions.poll(batch)?;
+            if count > 0 {
+                return Ok(count);
+            }
+            if self.channel.wait_event(self.args.patience()).is_none() {
+                return Ok(0);
+            }
+        }
+    }
+
+    /// Polls, as ibv_rc_pingpong does: it costs a processor and saves the wake-up.
+    fn spin_for_completions(&self, batch: &mut [Completion]) -> Result<usize, Failure> {
+        let deadline = clock::now() + self.args.patience().as_nanos() as u64;
+        loop {
+            let count = self.completions.poll(batch)?;
+            if count > 0 || clock::now() >= deadline {
+                return Ok(count);
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    fn silence(&self) -> Failure {
+        Failure::bad(format!(
+            "nothing has completed for {} s, after {} messages received and {} sent: the peer may \
+             have stopped, or the two ends differ in --iters, --size or --mtu",
+            self.args.patience, self.received, self.sent
+        ))
+    }
+}

@@ -1,0 +1,245 @@
+//! Every interleaving of what threads share: the lock of [`super::turn`], doorbells, completion
+//! queues and the ring below them. Loom replaces the primitives of `queue::sync`; run with
+//!
+//! ```text
+//! RUSTFLAGS="--cfg loom" cargo test --release --lib loom
+//! ```
+
+use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use loom::thread;
+
+use super::turn::{Outcome, TurnLock};
+use crate::queue::sync::Arc;
+use crate::queue::{
+    Attachment, Completion, CompletionKind, CompletionQueue, CompletionStatus, Doorbells,
+};
+use crate::wire::Qpn;
+
+/// The bells that turns have collected, one bit each.
+type Seen = usize;
+
+struct World {
+    turns: TurnLock<Seen>,
+    bells: Arc<Doorbells>,
+    /// Stands for the eventfd that the sleeper sleeps on.
+    event: AtomicBool,
+    /// Whether the sleeper went to sleep and nothing but the event will wake it.
+    sleeps: AtomicBool,
+}
+
+impl World {
+    fn new() -> Arc<Self> {
+        let bells = Arc::new(Doorbells::new(2));
+        Arc::new(Self {
+            turns: TurnLock::new(0, Arc::clone(&bells)),
+            bells,
+            event: AtomicBool::new(false),
+            sleeps: AtomicBool::new(false),
+        })
+    }
+
+    fn run(&self, limit: usize) -> Outcome {
+        self.turns.run(limit, |seen| self.bells.collect(|bell| *seen |= 1 << bell))
+    }
+
+    /// What an application thread does after it has posted.
+    fn post(&self, bell: usize, limit: usize) {
+        self.bells.ring(bell);
+        if self.run(limit) == Outcome::Unfinished && self.turns.must_signal() {
+            self.event.store(true, Ordering::Release);
+        }
+    }
+
+    /// One iteration of the background thread, up to its sleep.
+    fn sleep(&self) {
+        loop {
+            self.run(1);
+            if self.turns.fall_asleep() {
+                return self.sleeps.store(true, Ordering::Release);
+            }
+            // The real thread waits a little when the lock is held.
+            thread::yield_now();
+        }
+    }
+
+    /// All bells seen by somebody, or by the sleeper once it is up again.
+    fn assert_nothing_lost(&self, expected: Seen) {
+        let mut seen = 0;
+        self.turns.control(|all| seen = *all).then_run(|| ());
+        if self.turns.any_bell() {
+            assert!(self.sleeps.load(Ordering::Acquire), "a bell is left and nobody sleeps");
+            assert!(self.event.load(Ordering::Acquire), "the sleeper sleeps on with a bell rung");
+        } else {
+            assert_eq!(seen, expected, "a bell was taken and its work not done");
+        }
+    }
+}
+
+#[test]
+fn loom_no_bell_is_lost_between_a_poster_and_the_holder() {
+    loom::model(|| {
+        let world = World::new();
+        let other = Arc::clone(&world);
+        let poster = thread::spawn(move || other.post(1, 3));
+        world.post(0, 3);
+        poster.join().unwrap();
+        assert!(!world.turns.any_bell(), "a bell is left with nobody bound to see it");
+        world.assert_nothing_lost(3);
+    });
+}
+
+#[test]
+fn loom_no_bell_is_lost_between_a_poster_and_a_control_call() {
+    loom::model(|| {
+        let world = World::new();
+        let other = Arc::clone(&world);
+        let poster = thread::spawn(move || other.post(1, 3));
+        world.turns.control(|_| ()).then_run(|| {
+            world.run(3);
+        });
+        poster.join().unwrap();
+        assert!(!world.turns.any_bell(), "a bell is left with nobody bound to see it");
+        world.assert_nothing_lost(2);
+    });
+}
+
+#[test]
+fn loom_no_bell_is_lost_between_a_poster_and_two_control_calls() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let world = World::new();
+        let control = |world: Arc<World>| {
+            world.turns.control(|_| ()).then_run(|| {
+                world.run(3);
+            });
+        };
+        let (first, second) = (Arc::clone(&world), Arc::clone(&world));
+        let first = thread::spawn(move || control(first));
+        let second = thread::spawn(move || control(second));
+        world.post(0, 3);
+        first.join().unwrap();
+        second.join().unwrap();
+        assert!(!world.turns.any_bell(), "a bell is left with nobody bound to see it");
+        world.assert_nothing_lost(1);
+    });
+}
+
+#[test]
+fn loom_the_sleeper_never_sleeps_on_a_bell_that_a_poster_left() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let world = World::new();
+        let (sleeper, other) = (Arc::clone(&world), Arc::clone(&world));
+        let sleeper = thread::spawn(move || sleeper.sleep());
+        // One turn only: whoever loses the lock's race leaves bells to the sleeper.
+        let poster = thread::spawn(move || other.post(1, 1));
+        world.post(0, 1);
+        poster.join().unwrap();
+        sleeper.join().unwrap();
+        world.assert_nothing_lost(3);
+    });
+}
+
+#[test]
+fn loom_every_bell_is_collected_by_somebody() {
+    loom::model(|| {
+        let bells = Arc::new(Doorbells::new(2));
+        let seen = Arc::new(AtomicUsize::new(0));
+        let ringers: Vec<_> = (0..2)
+            .map(|bell| {
+                let bells = Arc::clone(&bells);
+                thread::spawn(move || bells.ring(bell))
+            })
+            .collect();
+        let collect = || {
+            bells.collect(|bell| {
+                seen.fetch_or(1 << bell, Ordering::Relaxed);
+            });
+        };
+        collect();
+        for ringer in ringers {
+            ringer.join().unwrap();
+        }
+        assert!(bells.any() || seen.load(Ordering::Relaxed) == 3, "a bell rings unheard");
+        collect();
+        assert_eq!(seen.load(Ordering::Relaxed), 3);
+    });
+}
+
+fn completion(id: u64) -> Completion {
+    Completion {
+        id,
+        status: CompletionStatus::Success,
+        kind: CompletionKind::Receive,
+        length: id as u32 + 100,
+        attachment: Attachment::None,
+        queue_pair: Qpn::new(7),
+        source: Qpn::new(id as u32),
+        solicited: false,
+    }
+}
+
+#[test]
+fn loom_an_armed_queue_notifies_or_its_next_poll_sees_the_completion() {
+    loom::model(|| {
+        let queue = Arc::new(CompletionQueue::new(2));
+        let producer = {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || queue.push(&completion(1)).unwrap())
+        };
+        queue.arm(false);
+        let polled = queue.poll(1, |_, taken| assert_eq!(taken, completion(1))).unwrap();
+        let notified = producer.join().unwrap();
+        assert!(notified || polled == 1, "the waiter sleeps for ever");
+    });
+}
+
+#[test]
+fn loom_two_pushes_notify_an_arming_at_most_once() {
+    loom::model(|| {
+        let queue = Arc::new(CompletionQueue::new(2));
+        let producer = {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || {
+                (1..=2).filter(|id| queue.push(&completion(*id)).unwrap()).count()
+            })
+        };
+        queue.arm(false);
+        let polled = queue.poll(2, |_, _| ()).unwrap();
+        let notified = producer.join().unwrap();
+        assert!(notified <= 1);
+        assert!(notified == 1 || polled == 2, "polled {polled} and never told of the rest");
+    });
+}
+
+#[test]
+fn loom_the_ring_hands_over_whole_entries_in_order() {
+    loom::model(|| {
+        // One entry, so that the second push waits for the first one's release and overwrites it.
+        let queue = Arc::new(CompletionQueue::new(1));
+        let producer = {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || {
+                queue.push(&completion(1)).unwrap();
+                while queue.waiting() > 0 {
+                    thread::yield_now();
+                }
+                queue.push(&completion(2)).unwrap();
+            })
+        };
+        let mut next = 1;
+        while next <= 2 {
+            let taken = queue.poll(2, |_, taken| {
+                assert_eq!(taken, completion(next), "torn, or out of order");
+                next += 1;
+            });
+            if taken == Ok(0) {
+                thread::yield_now();
+            }
+        }
+        producer.join().unwrap();
+        assert_eq!(queue.waiting(), 0);
+    });
+}

@@ -1,0 +1,65 @@
+//! An engine with a link, a lock and a thread: a device of this host, without hardware.
+//!
+//! ```text
+//!  application threads          the device's thread
+//!    post, poll, control          while none of them polls
+//!         └───────────┬───────────────┘
+//!                     ▼
+//!          TurnLock: whoever holds it does the work, one bounded turn
+//!                     ▼
+//!          Engine ── Impaired ── Recorded ── AddressLinks ── SharedPort ── UDP sockets
+//!                                                                │
+//!                                        other processes on the same address and port
+//! ```
+//!
+//! A turn under the lock only collects what has to be called or written afterwards.
+
+#[cfg(not(loom))]
+mod addresses;
+#[cfg(not(loom))]
+pub mod clock;
+#[cfg(not(loom))]
+mod core;
+#[cfg(not(loom))]
+mod device;
+#[cfg(not(loom))]
+mod driver;
+#[cfg(not(loom))]
+mod environment;
+#[cfg(not(loom))]
+mod error;
+#[cfg(not(loom))]
+mod events;
+#[cfg(not(loom))]
+mod fork;
+#[cfg(not(loom))]
+mod forward;
+#[cfg(not(loom))]
+mod opening;
+#[cfg(not(loom))]
+mod options;
+#[cfg(not(loom))]
+mod shared_port;
+#[cfg(not(loom))]
+mod sharing;
+#[cfg(not(loom))]
+mod slots;
+#[cfg(not(loom))]
+mod steering;
+#[cfg(not(loom))]
+mod system;
+mod turn;
+
+#[cfg(not(loom))]
+pub use self::{
+    device::{Device, DeviceCounters},
+    driver::Forked,
+    environment::{DeviceName, Environment, EnvironmentError, LinkKind, ProviderKind, Trace},
+    error::OpenError,
+    options::{DeviceOptions, Drive},
+    sharing::SharingStatistics,
+    slots::{SlotError, slots_in_use},
+};
+
+#[cfg(all(test, loom))]
+mod loom_tests;

@@ -1,0 +1,465 @@
+//! A UDP link whose port other processes of the host share.
+//!
+//! ```text
+//!               datagram to address:4791
+//!                        │ steering program: socket by slot (an optimisation)
+//!        ┌───────────────┼───────────────┐
+//!        ▼               ▼               ▼
+//!    process A       process B       process C         one user, one SO_REUSEPORT group
+//!     slot 17         slot 42         slot 200
+//!        └── not mine? ──┴── local socket of the slot ──► process G of another user: a guest,
+//!                                                         slot 77, no socket on the port
+//! ```
+//!
+//! A burst that arrives here is for this process, or for another one and handed over to it, or a
+//! question about the steering group. What other processes hand over arrives as if it had come
+//! from the network.
+
+use std::net::IpAddr;
+use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+
+use socket2::Socket;
+
+use super::error::OpenError;
+use super::fork::Local;
+use super::forward::{Arrival, Incoming, IndexReport, Outgoing, Sent};
+use super::sharing::{SharingCounters, add};
+use super::slots::{self, Slot};
+use super::steering::{self, QUESTION, Question, Steering, Step};
+use super::system;
+use crate::engine::{Port, PortCapabilities, SourcePorts};
+use crate::link::{Link, LinkStatistics, PortHolder, UdpError, UdpLink, UdpOptions};
+use crate::rng::Rng;
+use crate::time::{Instant, MICROSECOND, MILLISECOND};
+use crate::wire::{Flow, ReceivedBurst, SentBurst};
+
+/// A turn looks for handed-over bursts no more often than this: it costs a system call.
+const LOOK: u64 = 10 * MICROSECOND;
+/// A guest tries this often whether the port has become free.
+const RETRY: u64 = 500 * MILLISECOND;
+/// Owners of the port may end while a guest looks who they are.
+const ATTEMPTS: usize = 5;
+/// Destination of multicast packets, which no slot owns.
+const MULTICAST: [u8; 3] = [0xff; 3];
+
+/// See the module's text.
+pub(super) struct SharedPort {
+    link: Local<UdpLink>,
+    router: Router,
+    /// Held while this process measures the group.
+    measuring: Option<Local<Socket>>,
+    descriptors: [RawFd; 1],
+}
+
+/// Everything but the link itself, so that both can be used at once.
+struct Router {
+    slot: Slot,
+    role: Role,
+    user: u32,
+    outgoing: Outgoing,
+    incoming: Incoming,
+    steering: Option<Steering>,
+    counters: Arc<SharingCounters>,
+    /// The link's socket, the slot's and all incoming connections.
+    epoll: Local<OwnedFd>,
+    now: Instant,
+    looked: Instant,
+}
+
+/// How this process gets what arrives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    /// From its own socket on the port.
+    Member,
+    /// From the members, who are of this user; tries for a socket of its own at this time.
+    Guest(u32, Instant),
+}
+
+/// Whom a packet is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Target {
+    Here,
+    Slot(u8),
+    Question,
+}
+
+impl SharedPort {
+    /// Joins those who share the port on the slot's address; `steer` is whether to let the kernel
+    /// sort arrivals, without which all works, but slower.
+    ///
+    /// # Errors
+    /// [`OpenError::Udp`], or [`OpenError::System`].
+    pub(super) fn open(
+        options: &UdpOptions,
+        slot: Slot,
+        steer: bool,
+        random: &mut Rng,
+        counters: Arc<SharingCounters>,
+    ) -> Result<Self, OpenError> {
+        let (link, role) = open_link(options)?;
+        let epoll = Local::open_one(system::new_epoll)?;
+        system::add_to_epoll(epoll.as_fd(), slot.listener.as_raw_fd())?;
+        if let Some(socket) = link.receive_socket() {
+            system::add_to_epoll(epoll.as_fd(), socket.as_raw_fd())?;
+        }
+        let router = Router {
+            role,
+            user: system::effective_user(),
+            outgoing: Outgoing::new(slot.address),
+            incoming: Incoming::new(),
+            steering: steer.then(|| Steering::new(random.fork())),
+            counters,
+            slot,
+            now: Instant::ZERO,
+            looked: Instant::ZERO,
+            epoll,
+        };
+        let descriptors = [router.epoll.as_raw_fd()];
+        Ok(Self { link, router, measuring: None, descriptors })
+    }
+
+    /// Whether this process has no socket of its own on the port.
+    pub(super) fn is_guest(&self) -> bool {
+        matches!(self.router.role, Role::Guest(..))
+    }
+
+    fn maintain(&mut self) {
+        match self.router.role {
+            Role::Member => self.steer(),
+            Role::Guest(_, retry) if self.router.now >= retry => self.try_to_join(),
+            Role::Guest(..) => {}
+        }
+    }
+
+    /// A guest becomes a member if the members have gone.
+    fn try_to_join(&mut self) {
+        let router = &mut self.router;
+        let retry = router.now + RETRY;
+        let joined = self.link.extend(|link| {
+            link.start_receiving()?;
+            let socket = link.receive_socket().map(|socket| socket.as_raw_fd());
+            Ok::<_, OpenError>(socket.into_iter().collect())
+        });
+        match joined {
+            Ok(()) => {
+                router.role = Role::Member;
+                add(&router.counters.takeovers, 1);
+                if let Some(socket) = self.link.receive_socket() {
+                    // Without it the process would not wake for arrivals; there is memory for it,
+                    // as the set is not new.
+                    let added = system::add_to_epoll(router.epoll.as_fd(), socket.as_raw_fd());
+                    debug_assert!(added.is_ok(), "a fresh socket can be added");
+                }
+            }
+            Err(OpenError::Udp(UdpError::PortHeld { holder: PortHolder::User(user), .. })) => {
+                router.role = Role::Guest(user, retry);
+            }
+            Err(_) => {
+                let Role::Guest(user, _) = router.role else { return };
+                router.role = Role::Guest(user, retry);
+            }
+        }
+    }
+
+    /// Goes on with measuring the group and attaching its program.
+    fn steer(&mut self) {
+        let now = self.router.now;
+        while let Some(steering) = &mut self.router.steering {
+            match steering.advance(now) {
+                Step::Wait => return,
+                Step::Lock => {
+                    self.measuring = slots::try_name(self.router.slot.address, "steering");
+                    match self.measuring {
+                        Some(_) => steering.start(now),
+                        None => steering.postpone(now),
+                    }
+                }
+                Step::Ask { indexes, number } => self.ask(indexes, number),
+                Step::Attach(members) => self.attach(&members),
+                Step::Unlock => self.measuring = None,
+            }
+        }
+        self.measuring = None;
+    }
+
+    /// Sends questions to our own port.
+    fn ask(&mut self, mut indexes: Range<u16>, number: u32) {
+        let (address, slot) = (self.router.slot.address, self.router.slot.number);
+        let source_port = match &self.link.capabilities().source_ports {
+            SourcePorts::Only(ports) => ports[0],
+            SourcePorts::Any => 0xc000,
+        };
+        let flow = Flow { source: address, destination: address, source_port };
+        self.link.transmit(indexes.len(), &mut |bytes| {
+            let index = indexes.next()?;
+            Question { index, slot, number }.write(bytes);
+            Some(SentBurst {
+                flow,
+                traffic_class: 0,
+                first_identification: 0,
+                segment: QUESTION,
+                length: QUESTION,
+            })
+        });
+    }
+
+    /// A kernel that takes no program leaves everything to forwarding.
+    fn attach(&mut self, members: &steering::Members) {
+        let mut program = steering::program(members);
+        let socket = self.link.receive_socket();
+        let attached = socket.map(|socket| system::attach_reuseport_program(socket, &mut program));
+        match attached {
+            Some(Ok(())) => add(&self.router.counters.programs_attached, 1),
+            _ => self.router.steering = None,
+        }
+    }
+}
+
+/// Opens the link as a member, or as a guest of members of another user.
+fn open_link(options: &UdpOptions) -> Result<(Local<UdpLink>, Role), OpenError> {
+    let mut outcome = open_as(options);
+    for _ in 0..ATTEMPTS {
+        match &outcome {
+            Err(OpenError::Udp(UdpError::PortHeld { holder, .. })) => match holder {
+                PortHolder::User(user) if is_host(options.address, *user) => {
+                    let link = open_as(&UdpOptions { receive: false, ..options.clone() })?;
+                    return Ok((link, Role::Guest(*user, Instant::ZERO)));
+                }
+                PortHolder::KernelRxe(_) => break,
+                // Perhaps it has just gone.
+                _ => outcome = open_as(options),
+            },
+            _ => break,
+        }
+    }
+    outcome.map(|link| (link, Role::Member))
+}
+
+/// Whether a process of `user`, who holds the port, hands over what arrives. One of our own user
+/// would have shared the port, and the slots of our user may well be our own.
+fn is_host(address: IpAddr, user: u32) -> bool {
+    user != system::effective_user() && slots::is_member(address, user)
+}
+
+fn open_as(options: &UdpOptions) -> Result<Local<UdpLink>, OpenError> {
+    Local::open(
+        || UdpLink::open(options.clone()).map_err(OpenError::from),
+        |link| {
+            let sending = link.send_sockets().map(|(_, socket)| socket);
+            sending.chain(link.receive_socket()).map(|socket| socket.as_raw_fd()).collect()
+        },
+    )
+}
+
+impl Router {
+    /// Takes apart what arrived for several, and passes on each part.
+    fn sort(&mut self, burst: &ReceivedBurst<'_>, sink: &mut dyn FnMut(&ReceivedBurst<'_>)) {
+        let mut rest = burst.bytes;
+        while !rest.is_empty() {
+            let target = self.target(&rest[..burst.segment.clamp(1, rest.len())]);
+            let mut segments = rest.chunks(burst.segment.max(1));
+            let length: usize = segments
+                .by_ref()
+                .take_while(|segment| self.target(segment) == target)
+                .map(<[u8]>::len)
+                .sum();
+            let (part, behind) = rest.split_at(length);
+            rest = behind;
+            let segment = burst.segment.min(length);
+            self.route(target, &ReceivedBurst { segment, bytes: part, ..*burst }, sink);
+        }
+    }
+
+    fn target(&self, packet: &[u8]) -> Target {
+        if packet.len() == QUESTION && Question::parse(packet).is_some() {
+            return Target::Question;
+        }
+        // What is too short to name a queue pair is the engine's to count.
+        let Some(&[slot, middle, low]) = packet.get(5..8) else { return Target::Here };
+        let unowned = slot == 0 || [slot, middle, low] == MULTICAST;
+        if unowned || slot == self.slot.number { Target::Here } else { Target::Slot(slot) }
+    }
+
+    fn route(
+        &mut self,
+        target: Target,
+        burst: &ReceivedBurst<'_>,
+        sink: &mut dyn FnMut(&ReceivedBurst<'_>),
+    ) {
+        match target {
+            Target::Here => sink(burst),
+            Target::Question => self.answer(burst),
+            Target::Slot(slot) => self.forward(slot, burst, sink),
+        }
+    }
+
+    fn forward(
+        &mut self,
+        slot: u8,
+        burst: &ReceivedBurst<'_>,
+        sink: &mut dyn FnMut(&ReceivedBurst<'_>),
+    ) {
+        let packets = burst.segments().count();
+        match self.outgoing.burst(self.now, slot, burst) {
+            Sent::To(user) => {
+                add(&self.counters.forwarded, packets);
+                // Nothing can be steered to a guest.
+                if user == self.user
+                    && let Some(steering) = &mut self.steering
+                {
+                    steering.misrouted();
+                }
+            }
+            Sent::Full => add(&self.counters.forward_overflowed, packets),
+            Sent::Nobody => {
+                add(&self.counters.unclaimed, packets);
+                sink(burst);
+            }
+        }
+    }
+
+    fn answer(&mut self, burst: &ReceivedBurst<'_>) {
+        if burst.flow.source != self.slot.address {
+            return add(&self.counters.misdirected, 1);
+        }
+        for question in burst.segments().filter_map(Question::parse) {
+            let Question { index, slot, number } = question;
+            let report = IndexReport { question: number, index, slot: self.slot.number };
+            if slot == self.slot.number {
+                self.note(report);
+            } else {
+                self.outgoing.index(self.now, slot, report);
+                if let Some(steering) = &mut self.steering {
+                    steering.was_asked(self.now);
+                }
+            }
+        }
+    }
+
+    fn note(&mut self, report: IndexReport) {
+        if let Some(steering) = &mut self.steering {
+            steering.answered(report.question, report.index, report.slot);
+        }
+    }
+
+    /// Passes what other processes have handed over to `sink`; returns the number of packets.
+    fn receive_local(&mut self, budget: usize, sink: &mut dyn FnMut(&ReceivedBurst<'_>)) -> usize {
+        self.looked = self.now;
+        let mut ready = [0; system::READY];
+        let count = system::ready_in_epoll(self.epoll.as_fd(), &mut ready);
+        let mut packets = 0;
+        for descriptor in &ready[..count] {
+            if *descriptor == self.slot.listener.as_raw_fd() {
+                self.accept();
+            } else if packets < budget {
+                packets += self.receive_from(*descriptor, budget - packets, sink);
+            }
+        }
+        packets
+    }
+
+    fn accept(&mut self) {
+        let user = self.user;
+        let owner = match self.role {
+            Role::Member => user,
+            Role::Guest(owner, _) => owner,
+        };
+        let before = self.incoming.refused;
+        self.incoming
+            .accept(&self.slot, self.epoll.as_fd(), |other| other == user || other == owner);
+        let refused = self.incoming.refused - before;
+        add(&self.counters.refused_connections, refused as usize);
+    }
+
+    fn receive_from(
+        &mut self,
+        descriptor: RawFd,
+        budget: usize,
+        sink: &mut dyn FnMut(&ReceivedBurst<'_>),
+    ) -> usize {
+        let mut packets = 0;
+        let mut reports = Vec::new();
+        let (address, slot) = (self.slot.address, self.slot.number);
+        let counters = Arc::clone(&self.counters);
+        let (_, ended) = self.incoming.receive(descriptor, budget, &mut |arrival| match arrival {
+            Arrival::Burst(burst) if is_for(&burst, address, slot) => {
+                let count = burst.segments().count();
+                packets += count;
+                add(&counters.received_forwarded, count);
+                sink(&burst);
+            }
+            Arrival::Index(report) => reports.push(report),
+            Arrival::Burst(_) | Arrival::Nonsense => add(&counters.misdirected, 1),
+        });
+        for report in reports {
+            self.note(report);
+        }
+        if ended && let Role::Guest(owner, _) = self.role {
+            self.role = Role::Guest(owner, self.now);
+        }
+        packets
+    }
+
+    /// When something has to be done although nothing arrives.
+    fn deadline(&self) -> Option<Instant> {
+        match self.role {
+            Role::Guest(_, retry) => Some(retry),
+            Role::Member => self.steering.as_ref().and_then(Steering::deadline),
+        }
+    }
+}
+
+/// Whether a handed-over burst is for this address and slot and nothing else.
+fn is_for(burst: &ReceivedBurst<'_>, address: IpAddr, slot: u8) -> bool {
+    burst.flow.destination == address && burst.segments().all(|packet| packet.get(5) == Some(&slot))
+}
+
+impl Port for SharedPort {
+    fn capabilities(&self) -> &PortCapabilities {
+        self.link.capabilities()
+    }
+
+    fn receive(&mut self, budget: usize, sink: &mut dyn FnMut(&ReceivedBurst<'_>)) -> usize {
+        let Self { link, router, .. } = self;
+        let mut packets = link.receive(budget, &mut |burst| router.sort(burst, sink));
+        let guest = matches!(router.role, Role::Guest(..));
+        if packets < budget && (guest || router.now.since(router.looked) >= LOOK) {
+            packets += router.receive_local(budget - packets, sink);
+        }
+        self.maintain();
+        packets
+    }
+
+    fn transmit(
+        &mut self,
+        budget: usize,
+        fill: &mut dyn FnMut(&mut [u8]) -> Option<SentBurst>,
+    ) -> usize {
+        self.link.transmit(budget, fill)
+    }
+}
+
+impl Link for SharedPort {
+    fn local_address(&self) -> IpAddr {
+        self.router.slot.address
+    }
+
+    fn descriptors(&self) -> &[RawFd] {
+        &self.descriptors
+    }
+
+    fn statistics(&self) -> LinkStatistics {
+        self.link.statistics()
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        self.router.deadline()
+    }
+
+    fn set_now(&mut self, now: Instant) {
+        self.router.now = now;
+        self.link.set_now(now);
+    }
+}

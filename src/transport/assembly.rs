@@ -1,0 +1,410 @@
+//! The message that is arriving: SENDs go to posted receives, WRITEs to memory. RC and UC share
+//! this; they differ in what a PSN out of order and a refusal lead to.
+
+use super::context::{Base, Context};
+use super::fault::Fault;
+use super::receive::Claim;
+use crate::memory::scatter;
+use crate::queue::{Access, Attachment, Completion, CompletionKind, CompletionStatus, MAX_MESSAGE};
+use crate::wire::{Immediate, Message, Operation, Qpn, Reth, Rkey, SendTail};
+
+/// The message of which some packets have arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Inbound {
+    /// None: the next packet starts one.
+    Idle,
+    /// A SEND into the claimed receive, so many bytes so far.
+    Send { received: u32 },
+    /// A WRITE, so many bytes so far.
+    Write { reth: Reth, received: u32 },
+}
+
+/// Why a packet was not taken. Nothing was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// No receive is posted.
+    NotReady,
+    /// It is faulty.
+    Fault(Fault),
+    /// The completion queue had no room.
+    Overrun,
+}
+
+impl From<Fault> for Refusal {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+/// What a packet was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// A part of a message.
+    Part,
+    /// The end of a message.
+    Message,
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(crate) struct Assembly {
+    inbound: Inbound,
+    claim: Claim,
+}
+
+impl Assembly {
+    pub(crate) fn new() -> Self {
+        Self { inbound: Inbound::Idle, claim: Claim::default() }
+    }
+
+    /// The receive that the arriving message has claimed.
+    pub(crate) fn claim(&mut self) -> &mut Claim {
+        &mut self.claim
+    }
+
+    /// Whether a message has begun and not ended.
+    pub(crate) fn is_inside_message(&self) -> bool {
+        self.inbound != Inbound::Idle
+    }
+
+    /// Whether the packet fits where the arriving message stands.
+    pub(crate) fn check_sequence(&self, message: &Message) -> Result<(), Fault> {
+        let fits = match self.inbound {
+            Inbound::Send { .. } => {
+                matches!(message, Message::SendMiddle | Message::SendLast(_))
+            }
+            Inbound::Write { .. } => {
+                matches!(message, Message::WriteMiddle | Message::WriteLast(_))
+            }
+            Inbound::Idle => starts_message(message),
+        };
+        fits.then_some(()).ok_or(Fault::OpcodeSequence)
+    }
+
+    /// Takes a packet of a SEND or WRITE that fits the sequence.
+    pub(crate) fn take(
+        &mut self,
+        base: &Base,
+        ctx: &mut Context<'_>,
+        message: &Message,
+        solicited: bool,
+        payload: &[u8],
+    ) -> Result<Taken, Refusal> {
+        match *message {
+            Message::SendFirst | Message::SendMiddle => {
+                self.check_send(base, ctx, payload, Part::Full)?;
+                self.place_send(base, ctx, payload)?;
+                return Ok(Taken::Part);
+            }
+            Message::SendLast(tail) => {
+                self.send_end(base, ctx, payload, Part::Last, tail, solicited)?;
+            }
+            Message::SendOnly(tail) => {
+                self.send_end(base, ctx, payload, Part::Only, tail, solicited)?;
+            }
+            Message::WriteFirst(reth) => {
+                self.write_first(base, ctx, reth, payload)?;
+                return Ok(Taken::Part);
+            }
+            Message::WriteMiddle => {
+                self.write_part(base, ctx, payload, Part::Full)?;
+                return Ok(Taken::Part);
+            }
+            Message::WriteLast(immediate) => {
+                self.write_last(base, ctx, payload, immediate, solicited)?;
+            }
+            Message::WriteOnly(reth, immediate) => {
+                self.write_only(base, ctx, reth, payload, immediate, solicited)?;
+            }
+            _ => return Err(Fault::UnsupportedOpcode.into()),
+        }
+        Ok(Taken::Message)
+    }
+
+    /// Whether a receive is there that takes so much more; it is claimed then.
+    fn check_send(
+        &mut self,
+        base: &Base,
+        ctx: &mut Context<'_>,
+        payload: &[u8],
+        part: Part,
+    ) -> Result<(), Refusal> {
+        let capacity = self.claim.claim(base, ctx).ok_or(Refusal::NotReady)?;
+        part.check(payload.len(), base.mtu())?;
+        let total = u64::from(self.received()) + payload.len() as u64;
+        let fits = total <= u64::from(capacity);
+        fits.then_some(()).ok_or(Refusal::Fault(Fault::ReceiveTooSmall))
+    }
+
+    /// Bytes of the SEND that is arriving.
+    const fn received(&self) -> u32 {
+        match self.inbound {
+            Inbound::Send { received } => received,
+            _ => 0,
+        }
+    }
+
+    fn place_send(
+        &mut self,
+        base: &Base,
+        ctx: &mut Context<'_>,
+        payload: &[u8],
+    ) -> Result<(), Fault> {
+        let received = self.received();
+        let segments = self.claim.segments();
+        scatter(ctx.keys, base.domain, segments, received.into(), payload)
+            .map_err(|_| Fault::ReceiveProtection)?;
+        self.inbound = Inbound::Send { received: received + payload.len() as u32 };
+        Ok(())
+    }
+
+    fn send_end(
+        &mut self,
+        base: &Base,
+        ctx: &mut Context<'_>,
+        payload: &[u8],
+        part: Part,
+        tail: SendTail,
+        solicited: bool,
+    ) -> Result<(), Refusal> {
+        self.check_send(base, ctx, payload, part)?;
+        if let SendTail::Invalidate(key) = tail {
+            check_invalidation(base, ctx, key)?;
+        }
+        self.place_send(base, ctx, payload)?;
+        let received = self.received();
+        self.inbound = Inbound::Idle;
+        let attachment = match tail {
+            SendTail::Plain => Attachment::None,
+            SendTail::Immediate(immediate) => Attachment::Immediate(immediate),
+            SendTail::Invalidate(key) => {
+                // Checked above, and nothing has run in between.
+                let _ = ctx.keys.invalidate(key.value(), base.domain);
+                Attachment::Invalidated(key)
+            }
+        };
+        let kind = CompletionKind::Receive;
+        self.complete(base, ctx, kind, received, attachment, solicited)
+    }
+
+    fn write_first(
+        &mut self,
+        base: &Base,
+        ctx: &mut Context<'_>,
+        reth: Reth,
+        payload: &[u8],
+    ) -> Result<(), Refusal> {
+        check_write_allowed(base)?;
+        Part::Full.check(payload.len(), base.mtu())?;
+        check_write(base, ctx, &reth)?;
+        self.inbound = Inbound::Write { reth, received: 0 };
+        let written = self.write_part(base, ctx, payload, Part::Full);
+        if written.is_err() {
+            self.inbound = Inbound::Idle;
+        }
+        written
+    }
+
+    /// Writes one packet of the WRITE that is arriving.
+    fn write_part(
+        &mut self,
+        base: &Base,
+        ctx: &mut Context<'_>,
+        payload: &[u8],
+        part: Part,
+    ) -> Result<(), Refusal> {
+        part.check(payload.len(), base.mtu())?;
+        let Inbound::Write { reth, received } = self.inbound else { return Ok(()) };
+        let total = u64::from(received) + payload.len() as u64;
+        if total > u64::from(reth.length) {
+            return Err(Fault::MessageLength.into());
+        }
+        write_at(base, ctx, &reth, received, payload)?;
+        self.inbound = Inbound::Write { reth, received: total as u32 };
+        Ok(())
+    }
+
+    fn write_last(
+        &mut self,
+        base: &Base,
+        ctx: &mut Context<'_>,
+        payload: &[u8],
+        immediate: Option<Immediate>,
+        solicited: bool,
+    ) -> Result<(), Refusal> {
+        self.claim_for(base, ctx, immediate)?;
+        let Inbound::Write { reth, received } = self.inbound else { return Ok(()) };
+        if u64::from(received) + payload.len() as u64 != u64::from(reth.length) {
+            return Err(Fault::MessageLength.into());
+        }
+        self.write_part(base, ctx, payload, Part::Last)
+            .map_err(|refusal| claimed(refusal, immediate))?;
+        self.inbound = Inbound::Idle;
+        self.write_done(base, ctx, immediate, reth.length, solicited)
+    }
+
+    fn write_only(
+        &mut self,
+        base: &Base,
+        ctx: &mut Context<'_>,
+        reth: Reth,
+        payload: &[u8],
+        immediate: Option<Immediate>,
+        solicited: bool,
+    ) -> Result<(), Refusal> {
+        check_write_allowed(base)?;
+        self.claim_for(base, ctx, immediate)?;
+        Part::Only.check(payload.len(), base.mtu())?;
+        if payload.len() as u64 != u64::from(reth.length) {
+            return Err(Fault::MessageLength.into());
+        }
+        check_write(base, ctx, &reth).map_err(|refusal| claimed(refusal, immediate))?;
+        write_at(base, ctx, &reth, 0, payload).map_err(|fault| claimed(fault.into(), immediate))?;
+        self.write_done(base, ctx, immediate, reth.length, solicited)
+    }
+
+    /// Claims the receive that a WRITE with immediate will consume.
+    fn claim_for(
+        &mut self,
+        base: &Base,
+        ctx: &mut Context<'_>,
+        immediate: Option<Immediate>,
+    ) -> Result<(), Refusal> {
+        if immediate.is_some() {
+            self.claim.claim(base, ctx).ok_or(Refusal::NotReady)?;
+        }
+        Ok(())
+    }
+
+    fn write_done(
+        &mut self,
+        base: &Base,
+        ctx: &mut Context<'_>,
+        immediate: Option<Immediate>,
+        length: u32,
+        solicited: bool,
+    ) -> Result<(), Refusal> {
+        let Some(immediate) = immediate else { return Ok(()) };
+        let kind = CompletionKind::ReceiveWriteWithImmediate;
+        let attachment = Attachment::Immediate(immediate);
+        self.complete(base, ctx, kind, length, attachment, solicited)
+    }
+
+    fn complete(
+        &mut self,
+        base: &Base,
+        ctx: &mut Context<'_>,
+        kind: CompletionKind,
+        length: u32,
+        attachment: Attachment,
+        solicited: bool,
+    ) -> Result<(), Refusal> {
+        let completion = Completion {
+            id: self.claim.take().unwrap_or_default(),
+            status: CompletionStatus::Success,
+            kind,
+            length,
+            attachment,
+            queue_pair: base.number(),
+            source: Qpn::default(),
+            solicited,
+        };
+        let room = ctx.complete(&base.queues.receive_completions, &completion);
+        room.then_some(()).ok_or(Refusal::Overrun)
+    }
+}
+
+fn starts_message(message: &Message) -> bool {
+    !matches!(
+        message.operation(),
+        Some(
+            Operation::SendMiddle
+                | Operation::SendLast
+                | Operation::SendLastWithImmediate
+                | Operation::SendLastWithInvalidate
+                | Operation::WriteMiddle
+                | Operation::WriteLast
+                | Operation::WriteLastWithImmediate
+        )
+    )
+}
+
+/// Which packet of a message a length belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    /// FIRST or MIDDLE: exactly the path MTU.
+    Full,
+    /// LAST: 1 byte to the path MTU.
+    Last,
+    /// ONLY: 0 bytes to the path MTU.
+    Only,
+}
+
+impl Part {
+    fn check(self, length: usize, mtu: u32) -> Result<(), Fault> {
+        let mtu = mtu as usize;
+        let right = match self {
+            Self::Full => length == mtu,
+            Self::Last => (1..=mtu).contains(&length),
+            Self::Only => length <= mtu,
+        };
+        right.then_some(()).ok_or(Fault::PacketLength)
+    }
+}
+
+/// A key fault after a receive was claimed also ends that receive.
+fn claimed(refusal: Refusal, immediate: Option<Immediate>) -> Refusal {
+    match (refusal, immediate) {
+        (Refusal::Fault(Fault::RemoteAccess), Some(_)) => {
+            Refusal::Fault(Fault::RemoteAccessWithReceive)
+        }
+        (refusal, _) => refusal,
+    }
+}
+
+fn check_write_allowed(base: &Base) -> Result<(), Fault> {
+    let allowed = base.access().contains(Access::REMOTE_WRITE);
+    allowed.then_some(()).ok_or(Fault::NotAllowed)
+}
+
+/// Range of a whole WRITE. The key of an empty one does not matter.
+fn check_write(base: &Base, ctx: &Context<'_>, reth: &Reth) -> Result<(), Refusal> {
+    if u64::from(reth.length) > MAX_MESSAGE {
+        return Err(Fault::MessageLength.into());
+    }
+    if reth.length > 0 {
+        let (key, length) = (reth.key.value(), reth.length as usize);
+        ctx.keys
+            .span(key, base.domain, reth.address, length, Access::REMOTE_WRITE)
+            .map_err(|_| Fault::RemoteAccess)?;
+    }
+    Ok(())
+}
+
+/// Writes one packet's payload `offset` bytes into a WRITE's target, whose key is looked up anew:
+/// it may have been invalidated since the first packet.
+fn write_at(
+    base: &Base,
+    ctx: &Context<'_>,
+    reth: &Reth,
+    offset: u32,
+    payload: &[u8],
+) -> Result<(), Fault> {
+    if payload.is_empty() {
+        return Ok(());
+    }
+    let address = reth.address.checked_add(offset.into()).ok_or(Fault::RemoteAccess)?;
+    let key = reth.key.value();
+    let span = ctx
+        .keys
+        .span(key, base.domain, address, payload.len(), Access::REMOTE_WRITE)
+        .map_err(|_| Fault::RemoteAccess)?;
+    span.write(payload);
+    Ok(())
+}
+
+fn check_invalidation(base: &Base, ctx: &Context<'_>, key: Rkey) -> Result<(), Refusal> {
+    ctx.keys
+        .can_invalidate(key.value(), base.domain)
+        .map_err(|_| Refusal::Fault(Fault::RemoteAccess))
+}

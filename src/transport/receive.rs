@@ -1,0 +1,74 @@
+//! Receives: claimed by the first packet of a message, completed by the last.
+//!
+//! A claim is taken out of the queue at once, since a shared queue serves other messages meanwhile;
+//! a message that is given up leaves its claim to the next one.
+
+use super::context::{Base, Context};
+use crate::memory::Sge;
+use crate::queue::{Attachment, Completion, CompletionKind, CompletionStatus};
+use crate::wire::Qpn;
+
+/// A receive that a message has claimed, or none. Its storage is used again.
+#[derive(Debug, Default)]
+pub(crate) struct Claim {
+    held: bool,
+    id: u64,
+    length: u32,
+    segments: Vec<Sge>,
+}
+
+impl Claim {
+    /// Makes sure that a receive is claimed. Returns its size in bytes; nothing if none is posted.
+    pub(crate) fn claim(&mut self, base: &Base, _ctx: &mut Context<'_>) -> Option<u32> {
+        if !self.held {
+            let receive = base.queues.receive.first()?;
+            self.segments.clear();
+            self.segments.extend(base.queues.receive.first_segments().iter());
+            base.queues.receive.release_first();
+            (self.held, self.id, self.length) = (true, receive.id, receive.length);
+        }
+        Some(self.length)
+    }
+
+    /// Where the claimed receive's bytes go.
+    pub(crate) fn segments(&self) -> impl Iterator<Item = Sge> + Clone {
+        self.segments.iter().copied()
+    }
+
+    /// The claimed receive's identifier; it is not claimed any more.
+    pub(crate) fn take(&mut self) -> Option<u64> {
+        std::mem::take(&mut self.held).then_some(self.id)
+    }
+
+    /// Ends all receives: the claimed one, or the oldest, with `first` if given, all others as
+    /// flushed. Returns whether the completion queue had room.
+    pub(crate) fn flush(
+        &mut self,
+        base: &Base,
+        ctx: &mut Context<'_>,
+        first: Option<CompletionStatus>,
+    ) -> bool {
+        let mut status = first.unwrap_or(CompletionStatus::WorkRequestFlushed);
+        let mut room = true;
+        while let Some(id) = self.next(base, ctx) {
+            let completion = Completion {
+                id,
+                status,
+                kind: CompletionKind::Receive,
+                length: 0,
+                attachment: Attachment::None,
+                queue_pair: base.number(),
+                source: Qpn::default(),
+                solicited: false,
+            };
+            room &= ctx.complete(&base.queues.receive_completions, &completion);
+            status = CompletionStatus::WorkRequestFlushed;
+        }
+        room
+    }
+
+    fn next(&mut self, base: &Base, ctx: &mut Context<'_>) -> Option<u64> {
+        self.claim(base, ctx)?;
+        self.take()
+    }
+}

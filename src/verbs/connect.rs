@@ -1,0 +1,139 @@
+//! From RESET to RTS in one call.
+
+use super::{QueuePair, VerbsError};
+use crate::host::Gid;
+use crate::queue::{Access, AddressVector, PathMtu, QueuePairAttributes, QueuePairState};
+use crate::wire::{Psn, Qpn};
+
+/// What two ends tell each other before they connect, by whatever means they have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Address.
+    pub gid: Gid,
+    /// Queue pair number.
+    pub number: Qpn,
+    /// PSN of the first packet that this end sends.
+    pub psn: Psn,
+}
+
+/// How to connect. [`ConnectOptions::default`] suits most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectOptions {
+    /// Our own address, by index.
+    pub gid_index: u16,
+    /// What the peer may do.
+    pub access: Access,
+    /// Largest payload of a packet; both ends need the same. `None`: the largest that fits our
+    /// interface.
+    pub path_mtu: Option<PathMtu>,
+    /// Local ACK timeout, 4.096 µs × 2^t.
+    pub timeout: u8,
+    /// Retries after a timeout.
+    pub retry_count: u8,
+    /// Retries after "receiver not ready"; 7 is without end.
+    pub rnr_retry: u8,
+    /// Code of the wait that we ask for when no receive is posted (12 is 0.64 ms).
+    pub min_rnr_timer: u8,
+    /// READs and atomics under way, in each direction.
+    pub rd_atomic: u8,
+    /// IPv4 TOS or IPv6 traffic class.
+    pub traffic_class: u8,
+}
+
+impl Default for ConnectOptions {
+    fn default() -> Self {
+        Self {
+            gid_index: 0,
+            access: Access::ALL,
+            path_mtu: None,
+            timeout: 14,
+            retry_count: 7,
+            rnr_retry: 7,
+            min_rnr_timer: 12,
+            rd_atomic: 16,
+            traffic_class: 0,
+        }
+    }
+}
+
+impl QueuePair {
+    /// Takes this queue pair from RESET to INIT, where receives can be posted.
+    ///
+    /// # Errors
+    /// As [`QueuePair::modify`].
+    pub fn initialize(&self, access: Access) -> Result<(), VerbsError> {
+        self.modify(&QueuePairAttributes {
+            pkey_index: Some(0),
+            port: Some(1),
+            access: Some(access),
+            ..QueuePairAttributes::to_state(QueuePairState::Init)
+        })
+    }
+
+    /// Takes this queue pair from RESET or INIT to RTS, connected to `peer`; our first packet has
+    /// PSN `psn`.
+    ///
+    /// # Errors
+    /// As [`QueuePair::modify`].
+    pub fn connect(
+        &self,
+        peer: &Endpoint,
+        psn: Psn,
+        options: &ConnectOptions,
+    ) -> Result<(), VerbsError> {
+        if self.state() == QueuePairState::Reset {
+            self.initialize(options.access)?;
+        }
+        let largest = self.largest_path_mtu();
+        let mut address = AddressVector::new(options.gid_index, peer.gid.address());
+        address.traffic_class = options.traffic_class;
+        self.modify(&QueuePairAttributes {
+            address: Some(address),
+            path_mtu: Some(options.path_mtu.unwrap_or(largest)),
+            destination: Some(peer.number),
+            receive_psn: Some(peer.psn),
+            max_destination_rd_atomic: Some(options.rd_atomic),
+            min_rnr_timer: Some(options.min_rnr_timer),
+            ..QueuePairAttributes::to_state(QueuePairState::Rtr)
+        })?;
+        self.modify(&QueuePairAttributes {
+            timeout: Some(options.timeout),
+            retry_count: Some(options.retry_count),
+            rnr_retry: Some(options.rnr_retry),
+            send_psn: Some(psn),
+            max_rd_atomic: Some(options.rd_atomic),
+            ..QueuePairAttributes::to_state(QueuePairState::Rts)
+        })
+    }
+}
+
+impl QueuePair {
+    fn largest_path_mtu(&self) -> PathMtu {
+        self.context().info().path_mtu
+    }
+}
+
+/// Connects two queue pairs of this process to each other, from RESET to RTS.
+///
+/// # Errors
+/// As [`QueuePair::modify`]; the first queue pair may then be connected already.
+pub fn connect_pair(
+    first: &QueuePair,
+    second: &QueuePair,
+    options: &ConnectOptions,
+) -> Result<(), VerbsError> {
+    // Numbers that are easy to find in a capture, and not the same in both directions.
+    let (psn_of_first, psn_of_second) = (Psn::new(0x0a_0000), Psn::new(0x0b_0000));
+    let options = ConnectOptions {
+        path_mtu: Some(
+            options
+                .path_mtu
+                .unwrap_or_else(|| first.largest_path_mtu().min(second.largest_path_mtu())),
+        ),
+        ..*options
+    };
+    let first_endpoint = first.endpoint(options.gid_index, psn_of_first)?;
+    let second_endpoint = second.endpoint(options.gid_index, psn_of_second)?;
+    first.connect(&second_endpoint, psn_of_first, &options)?;
+    second.connect(&first_endpoint, psn_of_second, &options)
+}

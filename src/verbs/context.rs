@@ -1,0 +1,112 @@
+//! An opened device.
+
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
+
+use super::{CompletionQueue, DeviceInfo, ProtectionDomain, VerbsError};
+use crate::engine::{AsyncEvent, Engine, Limits};
+use crate::host::Gid;
+use crate::software::{Device, DeviceCounters, DeviceOptions};
+use crate::time::Instant;
+
+/// An opened device. Clones are the same one; it closes with the last of them and of what was
+/// created on it.
+#[derive(Clone)]
+pub struct Context {
+    device: Arc<Device>,
+}
+
+impl Context {
+    /// Opens the device that the environment names (`UROCE_DEVICE` and the others), else the first.
+    ///
+    /// # Errors
+    /// A variable is wrong, or there is no such interface, or its port cannot be had.
+    pub fn from_environment() -> Result<Self, VerbsError> {
+        Self::open(&DeviceOptions::from_environment()?)
+    }
+
+    /// Opens a device.
+    ///
+    /// # Errors
+    /// There is no such interface, or its port cannot be had; the error says what to do.
+    pub fn open(options: &DeviceOptions) -> Result<Self, VerbsError> {
+        Ok(Self { device: Arc::new(Device::open(options)?) })
+    }
+
+    pub(super) fn device(&self) -> &Device {
+        &self.device
+    }
+
+    pub(super) fn control<R>(
+        &self,
+        call: impl FnOnce(&mut Engine, Instant) -> R,
+    ) -> Result<R, VerbsError> {
+        Ok(self.device.control(call)?)
+    }
+
+    /// What the device is.
+    pub fn info(&self) -> DeviceInfo {
+        DeviceInfo::of_device(&self.device)
+    }
+
+    /// The device's limits.
+    pub fn limits(&self) -> &Limits {
+        self.device.limits()
+    }
+
+    /// Our own address number `index`.
+    ///
+    /// # Errors
+    /// There is none of that number.
+    pub fn gid(&self, index: u16) -> Result<Gid, VerbsError> {
+        let gids = self.device.addresses();
+        let address = gids.get(usize::from(index)).copied();
+        address.map(Gid::from).ok_or(VerbsError::NoSuchGid { index, count: gids.len() })
+    }
+
+    /// A new protection domain.
+    ///
+    /// # Errors
+    /// The device's limit is reached.
+    pub fn allocate_domain(&self) -> Result<ProtectionDomain, VerbsError> {
+        let id = self.control(|engine, _| engine.allocate_domain())??;
+        Ok(ProtectionDomain::new(self.clone(), id))
+    }
+
+    /// A new completion queue for at least `capacity` completions: as many as all its queues can
+    /// have work requests is always enough.
+    ///
+    /// # Errors
+    /// Capacity 0, or a limit of the device.
+    pub fn create_completion_queue(&self, capacity: u32) -> Result<CompletionQueue, VerbsError> {
+        let shared = self.control(|engine, _| engine.create_completion_queue(capacity))??;
+        Ok(CompletionQueue::new(self.clone(), shared))
+    }
+
+    /// The oldest asynchronous event, if there is one. The descriptor of this context is readable
+    /// while there are any.
+    pub fn poll_event(&self) -> Option<AsyncEvent> {
+        self.device.next_event()
+    }
+
+    /// What the device has counted.
+    ///
+    /// # Errors
+    /// The device belongs to the process that this one was forked from.
+    pub fn counters(&self) -> Result<DeviceCounters, VerbsError> {
+        Ok(self.device.counters()?)
+    }
+}
+
+impl AsRawFd for Context {
+    /// Readable while there are asynchronous events.
+    fn as_raw_fd(&self) -> RawFd {
+        self.device.event_descriptor()
+    }
+}
+
+impl std::fmt::Debug for Context {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Context").field(&self.info().name).finish()
+    }
+}

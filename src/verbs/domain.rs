@@ -1,0 +1,144 @@
+//! Protection domains.
+
+use std::sync::Arc;
+
+use super::{CompletionQueue, Context, ForeignRegion, MemoryRegion, QueuePair, VerbsError};
+use crate::engine;
+use crate::host;
+use crate::memory::{DomainId, OwnedMemory};
+use crate::queue::{Access, QueueCapacities, QueuePairKind};
+
+/// A protection domain: a queue pair reaches only memory of its own one. Clones are the same
+/// domain; it ends with the last of them and of what was made in it.
+#[derive(Clone)]
+pub struct ProtectionDomain {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    context: Context,
+    id: DomainId,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // Everything in it holds this value, so nothing is left in it.
+        let _ = self.context.control(|engine, _| engine.release_domain(self.id));
+    }
+}
+
+/// What a queue pair is created with.
+#[derive(Clone, Copy)]
+pub struct QueuePairOptions<'a> {
+    /// Transport. RC so far.
+    pub kind: QueuePairKind,
+    /// Where completions of sends go.
+    pub send_completions: &'a CompletionQueue,
+    /// Where completions of receives go.
+    pub receive_completions: &'a CompletionQueue,
+    /// Sizes; rounded up to powers of two.
+    pub capacities: QueueCapacities,
+    /// Every send gives a completion, whether it asks or not.
+    pub signal_all: bool,
+}
+
+impl<'a> QueuePairOptions<'a> {
+    /// An RC queue pair of usual size with one queue for all completions.
+    pub fn new(completions: &'a CompletionQueue) -> Self {
+        Self {
+            kind: QueuePairKind::Rc,
+            send_completions: completions,
+            receive_completions: completions,
+            capacities: QueueCapacities::default(),
+            signal_all: false,
+        }
+    }
+}
+
+impl ProtectionDomain {
+    pub(super) fn new(context: Context, id: DomainId) -> Self {
+        Self { inner: Arc::new(Inner { context, id }) }
+    }
+
+    pub(super) fn context(&self) -> &Context {
+        &self.inner.context
+    }
+
+    /// Registers memory; its address is that of its first byte.
+    ///
+    /// # Errors
+    /// A limit of the device, or rights that make no sense together.
+    pub fn register(
+        &self,
+        memory: Arc<OwnedMemory>,
+        access: Access,
+    ) -> Result<MemoryRegion, VerbsError> {
+        let registered = Arc::clone(&memory);
+        let keys = self
+            .context()
+            .control(|engine, _| engine.register(self.inner.id, registered, access))??;
+        Ok(MemoryRegion::new(self.clone(), memory, keys, access))
+    }
+
+    /// Allocates and registers `length` zero bytes.
+    ///
+    /// # Errors
+    /// As [`ProtectionDomain::register`].
+    pub fn allocate(&self, length: usize, access: Access) -> Result<MemoryRegion, VerbsError> {
+        self.register(OwnedMemory::new(length), access)
+    }
+
+    /// Registers memory that someone else owns, of any alignment.
+    ///
+    /// # Errors
+    /// A part of the range is not mapped, or not writable though `access` allows writing; a limit
+    /// of the device; or rights that make no sense together.
+    ///
+    /// # Safety
+    /// As long as the region exists the range must stay mapped with the same rights, and no Rust
+    /// reference may claim that its bytes do not change.
+    #[allow(unsafe_code, reason = "passes the caller's promise on")]
+    pub unsafe fn register_foreign(
+        &self,
+        start: *mut u8,
+        length: usize,
+        access: Access,
+    ) -> Result<ForeignRegion, VerbsError> {
+        let writes = access.contains(Access::LOCAL_WRITE);
+        host::check_mapped(start as usize, length, writes)?;
+        let base = start as u64;
+        let keys = self.context().control(|engine, _| {
+            // SAFETY: the caller promises what the engine asks for.
+            unsafe { engine.register_foreign(self.inner.id, start, length, base, access) }
+        })??;
+        Ok(ForeignRegion::new(self.clone(), base, length, keys))
+    }
+
+    /// Creates a queue pair, in RESET.
+    ///
+    /// # Errors
+    /// A transport that is not supported, sizes over the device's limits, or completion queues of
+    /// another device.
+    pub fn create_queue_pair(
+        &self,
+        options: &QueuePairOptions<'_>,
+    ) -> Result<QueuePair, VerbsError> {
+        let request = engine::QueuePairOptions {
+            kind: options.kind,
+            domain: self.inner.id,
+            send_completions: Arc::clone(options.send_completions.shared()),
+            receive_completions: Arc::clone(options.receive_completions.shared()),
+            capacities: options.capacities,
+            signal_all: options.signal_all,
+        };
+        let queues = self.context().control(|engine, _| engine.create_queue_pair(&request))??;
+        let completions = [options.send_completions.clone(), options.receive_completions.clone()];
+        Ok(QueuePair::new(self.clone(), queues, completions))
+    }
+}
+
+impl std::fmt::Debug for ProtectionDomain {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("ProtectionDomain").field(&self.inner.id).finish()
+    }
+}

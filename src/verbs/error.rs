@@ -1,0 +1,52 @@
+//! Errors of the verbs calls.
+
+use std::time::Duration;
+
+use crate::engine::ControlError;
+use crate::host::MappingError;
+use crate::queue::Overrun;
+use crate::software::{Forked, OpenError};
+
+/// Why a call failed. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum VerbsError {
+    /// The device could not be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The device refused a control call.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// A completion queue overran.
+    #[error(transparent)]
+    Overrun(#[from] Overrun),
+    /// Nothing completed in time.
+    #[error("no completion within {waited:?}")]
+    NoCompletion {
+        /// How long was waited.
+        waited: Duration,
+    },
+    /// The device has no such address.
+    #[error("GID index {index} does not exist: the device has {count} GIDs")]
+    NoSuchGid {
+        /// What was asked for.
+        index: u16,
+        /// How many there are.
+        count: usize,
+    },
+    /// Foreign memory cannot be registered.
+    #[error(transparent)]
+    Mapping(#[from] MappingError),
+    /// A completion channel could not be made.
+    #[error("no completion channel: {0}")]
+    Channel(#[source] std::io::Error),
+    /// The device belongs to another process.
+    #[error(transparent)]
+    Forked(#[from] Forked),
+}
+
+impl From<crate::engine::ModifyError> for VerbsError {
+    fn from(error: crate::engine::ModifyError) -> Self {
+        Self::Control(error.into())
+    }
+}

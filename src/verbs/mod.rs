@@ -1,0 +1,42 @@
+//! What applications see: devices, protection domains, memory regions, completion queues, queue
+//! pairs, as in libibverbs, with Rust's ownership.
+//!
+//! ```text
+//!   devices() ─▶ Context ─▶ ProtectionDomain ─▶ MemoryRegion
+//!                   │              └──────────▶ QueuePair ── post_send, post_receive
+//!                   └──▶ CompletionQueue ◀──────────┘         │
+//!                              └── poll, wait ◀── completions ┘
+//! ```
+//!
+//! Every handle can be used from any thread at once, and keeps what it stands on alive: dropping a
+//! context while a queue pair exists ends nothing. Whoever posts or polls also drives the protocol,
+//! and a background thread does so while nobody does (see [`crate::software`]).
+//!
+//! Work requests and completions are the types of [`crate::queue`], re-exported here.
+
+mod completion;
+mod connect;
+mod context;
+mod device;
+mod domain;
+mod error;
+mod pair;
+mod region;
+
+pub use crate::engine::{AsyncEvent, ControlError, Counters, Limits, ModifyError, QueuePairStatus};
+pub use crate::host::Gid;
+pub use crate::memory::{AccessError, OwnedMemory};
+pub use crate::queue::{
+    Access, AddressVector, Attachment, Completion, CompletionKind, CompletionStatus, Overrun,
+    PathMtu, Payload, PostError, QueueCapacities, QueuePairAttributes, QueuePairKind,
+    QueuePairState, ReceiveRequest, Remote, SendFlags, SendOperation, SendRequest, Sge,
+};
+pub use crate::wire::{Immediate, Lkey, Psn, Qpn, Rkey};
+pub use completion::{CompletionChannel, CompletionQueue};
+pub use connect::{ConnectOptions, Endpoint, connect_pair};
+pub use context::Context;
+pub use device::{DeviceInfo, PortState, devices, open};
+pub use domain::{ProtectionDomain, QueuePairOptions};
+pub use error::VerbsError;
+pub use pair::QueuePair;
+pub use region::{ForeignRegion, MemoryRegion};

@@ -1,0 +1,152 @@
+//! Queue pairs.
+
+use std::sync::Arc;
+
+use super::{CompletionQueue, Context, Endpoint, ProtectionDomain, VerbsError};
+use crate::engine::QueuePairStatus;
+use crate::queue::{
+    Payload, PostError, QueuePairAttributes, QueuePairQueues, QueuePairState, ReceiveRequest,
+    SendFlags, SendOperation, SendRequest, Sge,
+};
+use crate::wire::{Psn, Qpn};
+
+/// A queue pair. Can be used from any thread at once; dropping it destroys it.
+pub struct QueuePair {
+    domain: ProtectionDomain,
+    queues: Arc<QueuePairQueues>,
+    /// Kept alive as long as the engine fills them.
+    _completions: [CompletionQueue; 2],
+}
+
+impl QueuePair {
+    pub(super) fn new(
+        domain: ProtectionDomain,
+        queues: Arc<QueuePairQueues>,
+        completions: [CompletionQueue; 2],
+    ) -> Self {
+        Self { domain, queues, _completions: completions }
+    }
+
+    pub(super) fn context(&self) -> &Context {
+        self.domain.context()
+    }
+
+    /// Its number, which a peer has to know.
+    pub fn number(&self) -> Qpn {
+        self.queues.number()
+    }
+
+    /// Its state at this moment.
+    pub fn state(&self) -> QueuePairState {
+        self.queues.state()
+    }
+
+    /// What a peer has to know to connect: our address number `gid_index`, our number, and the PSN
+    /// that we will start with.
+    ///
+    /// # Errors
+    /// The device has no such address.
+    pub fn endpoint(&self, gid_index: u16, psn: Psn) -> Result<Endpoint, VerbsError> {
+        let gid = self.context().gid(gid_index)?;
+        Ok(Endpoint { gid, number: self.number(), psn })
+    }
+
+    /// Changes attributes, all or none.
+    ///
+    /// # Errors
+    /// The transition does not exist, or an attribute is missing, not allowed or out of range; the
+    /// error names it.
+    pub fn modify(&self, attributes: &QueuePairAttributes) -> Result<(), VerbsError> {
+        let number = self.number();
+        if matches!(attributes.state, Some(QueuePairState::Reset | QueuePairState::Error)) {
+            self.context().device().settle()?;
+        }
+        let change =
+            self.context().control(|engine, now| engine.modify_queue_pair(now, number, attributes));
+        Ok(change??)
+    }
+
+    /// Attributes, state and sizes.
+    ///
+    /// # Errors
+    /// None while the queue pair exists; the device may have failed.
+    pub fn query(&self) -> Result<QueuePairStatus, VerbsError> {
+        let number = self.number();
+        Ok(self.context().control(|engine, _| engine.query_queue_pair(number))??)
+    }
+
+    /// Queues one send request and starts it.
+    ///
+    /// # Errors
+    /// The queue is full, the state takes no sends (RESET to RTR), or the request is over what the
+    /// queue was created for. Errors of the operation itself come as its completion.
+    pub fn post_send(&self, request: &SendRequest<'_>) -> Result<(), PostError> {
+        self.post_sends(std::slice::from_ref(request)).map_err(|(_, error)| error)
+    }
+
+    /// Queues send requests in order.
+    ///
+    /// # Errors
+    /// As [`QueuePair::post_send`], with how many were queued before the one that was refused.
+    pub fn post_sends(&self, requests: &[SendRequest<'_>]) -> Result<(), (usize, PostError)> {
+        let (queued, outcome) = self.queues.post_send(requests);
+        if queued > 0 {
+            self.context().device().kick();
+        }
+        outcome.map_err(|error| (queued, error))
+    }
+
+    /// Queues one signaled request with one segment of memory: the common case.
+    ///
+    /// # Errors
+    /// As [`QueuePair::post_send`].
+    pub fn post(&self, id: u64, operation: SendOperation, segment: Sge) -> Result<(), PostError> {
+        self.post_send(&SendRequest {
+            id,
+            operation,
+            flags: SendFlags::SIGNALED,
+            payload: Payload::Segments(&[segment]),
+        })
+    }
+
+    /// Queues one receive request.
+    ///
+    /// # Errors
+    /// The queue is full, the state is RESET, or there are too many segments.
+    pub fn post_receive(&self, id: u64, segments: &[Sge]) -> Result<(), PostError> {
+        let request = ReceiveRequest { id, segments };
+        self.post_receives(std::slice::from_ref(&request)).map_err(|(_, error)| error)
+    }
+
+    /// Queues receive requests in order.
+    ///
+    /// # Errors
+    /// As [`QueuePair::post_receive`], with how many were queued before the one that was refused.
+    pub fn post_receives(&self, requests: &[ReceiveRequest<'_>]) -> Result<(), (usize, PostError)> {
+        let (queued, outcome) = self.queues.post_receive(requests);
+        if queued > 0 && self.state() == QueuePairState::Error {
+            // What is posted in the error state has to be flushed.
+            self.context().device().kick();
+        }
+        outcome.map_err(|error| (queued, error))
+    }
+}
+
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        let number = self.number();
+        // In a forked child there is nothing to settle.
+        let _ = self.context().device().settle();
+        // It exists: nothing else destroys it.
+        let _ = self.context().control(|engine, _| engine.destroy_queue_pair(number));
+    }
+}
+
+impl std::fmt::Debug for QueuePair {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("QueuePair")
+            .field("number", &self.number())
+            .field("state", &self.state())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,149 @@
+//! Memory regions: memory that the device may access.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use super::ProtectionDomain;
+use crate::engine::MemoryKeys;
+use crate::memory::OwnedMemory;
+use crate::queue::{Access, Remote, Sge};
+use crate::wire::{Lkey, Rkey};
+
+/// Keys that are deregistered when this is dropped.
+struct Registration {
+    domain: ProtectionDomain,
+    keys: MemoryKeys,
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        let key = self.keys.local;
+        // The key is live: nothing else deregisters it.
+        let _ = self.domain.context().control(|engine, _| engine.deregister(key));
+    }
+}
+
+/// Registered memory. Its bytes are reached through the methods of [`OwnedMemory`], which copy or
+/// are atomic, since a peer may change them at any time. Dropping it ends the registration.
+pub struct MemoryRegion {
+    registration: Registration,
+    memory: Arc<OwnedMemory>,
+    access: Access,
+}
+
+impl MemoryRegion {
+    pub(super) fn new(
+        domain: ProtectionDomain,
+        memory: Arc<OwnedMemory>,
+        keys: MemoryKeys,
+        access: Access,
+    ) -> Self {
+        Self { registration: Registration { domain, keys }, memory, access }
+    }
+
+    /// The key for our own work requests.
+    pub fn local_key(&self) -> Lkey {
+        self.registration.keys.local
+    }
+
+    /// The key to give to a peer.
+    pub fn remote_key(&self) -> Rkey {
+        self.registration.keys.remote
+    }
+
+    /// What may be done with it.
+    pub fn access(&self) -> Access {
+        self.access
+    }
+
+    /// `length` bytes from `offset` on, for a work request. A range that is not inside is refused
+    /// when the request is carried out.
+    pub fn segment(&self, offset: usize, length: usize) -> Sge {
+        let address = self.memory.address().wrapping_add(offset as u64);
+        Sge { address, length: length as u32, key: self.registration.keys.local }
+    }
+
+    /// The place `offset` bytes in, as a peer names it.
+    pub fn remote(&self, offset: usize) -> Remote {
+        let address = self.memory.address().wrapping_add(offset as u64);
+        Remote { address, key: self.registration.keys.remote }
+    }
+
+    /// Ends the registration and gives the memory back.
+    pub fn deregister(self) -> Arc<OwnedMemory> {
+        Arc::clone(&self.memory)
+    }
+}
+
+impl Deref for MemoryRegion {
+    type Target = OwnedMemory;
+    fn deref(&self) -> &OwnedMemory {
+        &self.memory
+    }
+}
+
+impl std::fmt::Debug for MemoryRegion {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MemoryRegion")
+            .field("memory", &self.memory)
+            .field("key", &self.registration.keys.local)
+            .field("access", &self.access)
+            .finish()
+    }
+}
+
+/// Registered memory that someone else owns and accesses. Dropping it ends the registration; from
+/// then on nothing of ours touches the memory.
+pub struct ForeignRegion {
+    registration: Registration,
+    base: u64,
+    length: usize,
+}
+
+impl ForeignRegion {
+    pub(super) fn new(
+        domain: ProtectionDomain,
+        base: u64,
+        length: usize,
+        keys: MemoryKeys,
+    ) -> Self {
+        Self { registration: Registration { domain, keys }, base, length }
+    }
+
+    /// The key for our own work requests.
+    pub fn local_key(&self) -> Lkey {
+        self.registration.keys.local
+    }
+
+    /// The key to give to a peer.
+    pub fn remote_key(&self) -> Rkey {
+        self.registration.keys.remote
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// `length` bytes from `offset` on, for a work request.
+    pub fn segment(&self, offset: usize, length: usize) -> Sge {
+        let address = self.base.wrapping_add(offset as u64);
+        Sge { address, length: length as u32, key: self.local_key() }
+    }
+
+    /// The place `offset` bytes in, as a peer names it.
+    pub fn remote(&self, offset: usize) -> Remote {
+        Remote { address: self.base.wrapping_add(offset as u64), key: self.remote_key() }
+    }
+}
+
+impl std::fmt::Debug for ForeignRegion {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ForeignRegion({} bytes at {:#x}, {})", self.length, self.base, self.local_key())
+    }
+}
