@@ -75,6 +75,7 @@ pub mod memory;
 pub mod pcap;
 pub mod queue;
 pub mod rng;
+pub mod sim;
 pub mod software;
 pub mod time;
 mod transport;

@@ -321,6 +321,35 @@ fn two_links_of_one_user_share_a_port_but_no_source_port() {
 }
 
 #[test]
+fn links_on_several_addresses_can_have_the_same_source_ports() {
+    let first = UdpLink::open(options(loopback(60), fresh_port())).unwrap();
+    let ports: Vec<u16> = first.send_sockets().map(|(port, _)| port).collect();
+    let named =
+        |last| UdpOptions { source_ports: ports.clone(), ..options(loopback(last), fresh_port()) };
+    let second = UdpLink::open(named(61)).unwrap();
+    assert_eq!(second.capabilities().source_ports, SourcePorts::Only(ports.clone()));
+    let error = UdpLink::open(named(60)).err().unwrap();
+    assert!(matches!(error, UdpError::SourcePortHeld { port, .. } if port == ports[0]), "{error}");
+}
+
+#[test]
+fn a_link_that_only_sends_can_start_to_receive_once_the_port_is_free() {
+    let port = fresh_port();
+    let holder = UdpSocket::bind((loopback(62), port)).unwrap();
+    let sending = UdpOptions { receive: false, ..options(loopback(62), port) };
+    let mut link = UdpLink::open(sending).unwrap();
+    assert!(link.descriptors().is_empty());
+    let error = link.start_receiving().unwrap_err();
+    assert!(matches!(error, UdpError::PortHeld { .. }), "{error}");
+    drop(holder);
+    link.start_receiving().unwrap();
+    let mut sender = UdpLink::open(options(loopback(63), port)).unwrap();
+    assert_eq!(send(&mut sender, loopback(62), &SHAPES[..1]), 1);
+    assert!(wait_readable(link.descriptors(), 5000));
+    assert_eq!(link.receive(10, &mut |burst| assert_eq!(burst.flow.source, loopback(63))), 1);
+}
+
+#[test]
 fn no_descriptor_survives_exec() {
     const CLOSE_ON_EXEC: u32 = 0o2_000_000;
     let link = UdpLink::open(options(loopback(48), fresh_port())).unwrap();

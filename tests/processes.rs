@@ -324,11 +324,16 @@ fn use_in_child(device: &Arc<uroce::software::Device>) -> bool {
     waited == child && status == 0
 }
 
-#[allow(unsafe_code)]
-fn end_sleeper(process: i32) {
-    // SAFETY: the test was told this number by the process that forked it, and it lives for two
-    // minutes, longer than the test.
-    unsafe { libc::kill(process, libc::SIGKILL) };
+/// A child that sleeps, of a process that the test started; killed when dropped.
+struct Sleeper(i32);
+
+impl Drop for Sleeper {
+    #[allow(unsafe_code)]
+    fn drop(&mut self) {
+        // SAFETY: the test was told this number by the process that forked it, and it lives for
+        // two minutes, longer than the test.
+        unsafe { libc::kill(self.0, libc::SIGKILL) };
+    }
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -409,9 +414,9 @@ fn killed_processes_are_replaced_and_the_others_go_on() {
 fn a_forked_child_that_sleeps_keeps_nothing_of_a_killed_parent() {
     let address = loopback(5);
     let mut parent = ring_works(2, address, Manner::default());
-    let sleepers: Vec<i32> = parent
+    let sleepers: Vec<Sleeper> = parent
         .iter_mut()
-        .map(|process| process.ask("fork", "forked")[0].parse().unwrap())
+        .map(|process| Sleeper(process.ask("fork", "forked")[0].parse().unwrap()))
         .collect();
     // The parents themselves do not notice.
     exchange(&mut parent, 50);
@@ -420,12 +425,12 @@ fn a_forked_child_that_sleeps_keeps_nothing_of_a_killed_parent() {
     }
     let free = || sockets_on_port(address) == 0 && slots_taken(address).is_empty();
     let is_free = eventually(free);
-    let alive = |pid: &i32| std::path::Path::new(&format!("/proc/{pid}")).exists();
+    let alive = |sleeper: &Sleeper| std::path::Path::new(&format!("/proc/{}", sleeper.0)).exists();
     assert!(sleepers.iter().all(alive), "the children sleep on");
     assert!(is_free, "{:?} slots, {} sockets", slots_taken(address), sockets_on_port(address));
     let mut new = ring_works(3, address, Manner::default());
     assert_steered(&mut new);
-    sleepers.into_iter().for_each(end_sleeper);
+    drop(sleepers);
 }
 
 #[test]

@@ -314,6 +314,36 @@ fn devices_over_an_in_memory_network_talk_with_and_without_descriptors() {
 }
 
 #[test]
+fn the_thread_of_an_idle_device_sleeps() {
+    let named = |name: &str| DeviceOptions {
+        name: Some(name.to_owned()),
+        ..DeviceOptions::at(loopback(18))
+    };
+    let (one, other) = (device(&named("idle")), device(&named("idle")));
+    let (one, other) = (Endpoint::new(&one, 0), Endpoint::new(&other, 0));
+    join(&one, &other);
+    exchange(&one, &other, 5);
+    let wakes = || -> u64 {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+        let texts =
+            tasks.filter_map(|task| std::fs::read_to_string(task.path().join("status")).ok());
+        let switches = texts.filter(|text| text.contains("uroce-idle")).map(|text| {
+            let line = text.lines().find(|line| line.starts_with("voluntary_ctxt_switches"));
+            line.unwrap().split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()
+        });
+        switches.sum()
+    };
+    // After the last timers of the exchange and of steering; each look that finds nothing to do
+    // may find some left.
+    let quiet = || {
+        let before = wakes();
+        std::thread::park_timeout(std::time::Duration::from_millis(200));
+        wakes() == before
+    };
+    assert!(eventually(quiet), "the threads wake again and again");
+}
+
+#[test]
 fn a_dropped_device_leaves_no_thread_no_slot_and_no_port() {
     let address = loopback(14);
     let own = || (endpoint::slots_taken(address).len(), endpoint::sockets_on_port(address));

@@ -5,6 +5,7 @@ mod device;
 mod devices;
 mod output;
 mod pingpong;
+mod sim;
 mod text;
 
 use std::process::ExitCode;
@@ -27,6 +28,7 @@ enum Command {
     Demo(demo::DemoArgs),
     Devices(devices::DevicesArgs),
     Pingpong(pingpong::PingpongArgs),
+    Sim(sim::SimArgs),
 }
 
 /// Runs what the command line asks for.
@@ -39,6 +41,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Demo(args) => demo::run(&args),
         Command::Devices(args) => devices::run(&args),
         Command::Pingpong(args) => pingpong::run(&args),
+        Command::Sim(args) => sim::run(&args),
     };
     outcome.unwrap_or_else(|failure| {
         failure.tell();

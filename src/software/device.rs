@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 use std::thread::{self, JoinHandle};
 
 use super::driver::{Driver, Forked};
@@ -13,7 +14,7 @@ use super::sharing::{SharingCounters, SharingStatistics};
 use crate::engine::{AsyncEvent, Counters, Engine, EngineOptions, Limits};
 use crate::host::Interface;
 use crate::link::{Link, LinkStatistics};
-use crate::queue::{Completion, CompletionQueue, Overrun};
+use crate::queue::{Completion, CompletionQueue, Overrun, QueuePairQueues, QueuePairState};
 use crate::rng::Rng;
 use crate::time::Instant;
 
@@ -169,6 +170,16 @@ impl Device {
         self.driver.assist(false);
     }
 
+    /// To be called after posting receives alone, instead of [`Self::kick`]: the peer's next packet
+    /// finds them without a turn, unless the queue pair is in error and they have to be flushed.
+    pub fn kick_for_receives(&self, queues: &QueuePairQueues) {
+        // Either the state is seen here, or whoever sets it sees the bell before leaving the lock.
+        fence(Ordering::SeqCst);
+        if queues.state() == QueuePairState::Error {
+            self.kick();
+        }
+    }
+
     /// Takes completions out of `queue` into `completions`, oldest first; returns how many. Runs
     /// a turn if there are none. Never blocks.
     ///
@@ -198,7 +209,10 @@ impl Device {
                 self.driver.assist(true);
                 queue.poll(limit, taken)
             }
-            outcome => outcome,
+            outcome => {
+                self.driver.polled();
+                outcome
+            }
         }
     }
 

@@ -28,6 +28,8 @@ use crate::time::{Instant, MICROSECOND};
 
 /// The thread keeps out as long as the application has polled within this time.
 const GRACE: u64 = 50 * MICROSECOND;
+/// As [`GRACE`], after a post.
+const GRACE_AFTER_POST: u64 = 5 * MICROSECOND;
 /// The thread goes on looking for so long after something was moved, if there are processors to
 /// spare.
 const SPIN: u64 = 50 * MICROSECOND;
@@ -55,7 +57,8 @@ pub(super) struct Driver {
     /// Whether the device has a thread.
     has_thread: bool,
     stopping: AtomicBool,
-    /// When the application last ran a turn because it polls.
+    /// When the application last polled, or would have for the thread to behave as it shall; 0 if
+    /// never.
     polled: CachePadded<AtomicU64>,
     /// When the next turn is due, as of the last one.
     due: CachePadded<AtomicU64>,
@@ -148,15 +151,26 @@ impl Driver {
             let now = clock::now();
             let turn = core.turn(now, &mut effects);
             self.due.store(turn.due.as_nanos(), Ordering::Relaxed);
-            if polling {
-                self.polled.store(now.as_nanos(), Ordering::Relaxed);
-            }
+            self.note_presence(now, polling);
             if let Some(alarm) = &mut core.alarm {
                 // If the application does not come back, the thread takes over.
                 alarm.no_later_than(turn.due.max(now + GRACE), now);
             }
         });
         self.finish(outcome, &mut effects);
+    }
+
+    /// The application has taken completions without a turn.
+    pub(super) fn polled(&self) {
+        self.note_presence(clock::now(), true);
+    }
+
+    /// Tells the thread how long to keep out: after a post for a shorter time, because the
+    /// application may go on to spin on its own memory until the answer is there.
+    fn note_presence(&self, now: Instant, polling: bool) {
+        let back = if polling { 0 } else { GRACE - GRACE_AFTER_POST };
+        let polled = now.as_nanos().saturating_sub(back).max(1);
+        self.polled.store(polled, Ordering::Relaxed);
     }
 
     /// What has to happen outside the lock after turns were run.
@@ -238,6 +252,8 @@ impl Driver {
     /// The device's thread, until [`Self::stop`].
     pub(super) fn run_thread(&self) {
         system::block_signals();
+        system::sleep_precisely();
+        system::ask_for_short_slices();
         let mut thread = Thread::default();
         while !self.stopping.load(Ordering::Acquire) {
             self.thread_step(&mut thread);
@@ -252,8 +268,9 @@ impl Driver {
 
     fn thread_step(&self, thread: &mut Thread) {
         let polled = Instant::from_nanos(self.polled.load(Ordering::Relaxed));
-        if polled != Instant::ZERO && clock::now().since(polled) < GRACE {
-            return self.stand_by(thread);
+        let since = clock::now().since(polled);
+        if polled != Instant::ZERO && since < GRACE {
+            return self.stand_by(thread, GRACE - since);
         }
         let mut last = None;
         let effects = &mut thread.effects;
@@ -269,7 +286,7 @@ impl Driver {
         self.finish(outcome, &mut thread.effects);
         match last {
             // Somebody else has the lock.
-            None => self.stand_by(thread),
+            None => self.stand_by(thread, GRACE),
             Some(_) if outcome == Outcome::Unfinished => {}
             Some((now, turn)) => self.pause(thread, now, turn),
         }
@@ -300,11 +317,11 @@ impl Driver {
     }
 
     /// The application runs the turns: looks again soon.
-    fn stand_by(&self, thread: &mut Thread) {
+    fn stand_by(&self, thread: &mut Thread, nanoseconds: u64) {
         thread.spinning = None;
         thread.polls.clear();
         thread.polls.push(system::readable(self.wake.descriptor()));
-        system::sleep_on(&mut thread.polls, Some(GRACE));
+        system::sleep_on(&mut thread.polls, Some(nanoseconds));
         if thread.polls[0].revents != 0 {
             self.wake.clear();
         }

@@ -246,6 +246,36 @@ mod tests {
     }
 
     #[test]
+    fn forks_and_openings_do_not_block_each_other() {
+        let finished = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    while !finished.load(Ordering::Relaxed) {
+                        let outer = Local::open_one(|| File::open("/dev/null")).unwrap();
+                        // One inside the other, as in a link that gives up half-way.
+                        let open = || Local::open_one(|| File::open("/dev/null"));
+                        drop(Local::open(open, |_| Vec::new()).unwrap());
+                        drop(outer);
+                    }
+                });
+            }
+            for _ in 0..50 {
+                // SAFETY: the child ends at once, and is waited for.
+                unsafe {
+                    let child = libc::fork();
+                    if child == 0 {
+                        libc::_exit(0);
+                    }
+                    assert!(child > 0);
+                    libc::waitpid(child, std::ptr::null_mut(), 0);
+                }
+            }
+            finished.store(true, Ordering::Relaxed);
+        });
+    }
+
+    #[test]
     fn opening_notes_every_descriptor() {
         let local =
             Local::open(UnixStream::pair, |(one, two)| vec![one.as_raw_fd(), two.as_raw_fd()])

@@ -5,7 +5,7 @@
 //! RUSTFLAGS="--cfg loom" cargo test --release --lib loom
 //! ```
 
-use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use loom::thread;
 
 use super::turn::{Outcome, TurnLock};
@@ -139,6 +139,29 @@ fn loom_the_sleeper_never_sleeps_on_a_bell_that_a_poster_left() {
         poster.join().unwrap();
         sleeper.join().unwrap();
         world.assert_nothing_lost(3);
+    });
+}
+
+#[test]
+fn loom_receives_posted_without_a_turn_are_seen_when_the_queue_pair_goes_into_error() {
+    loom::model(|| {
+        let world = World::new();
+        let other = Arc::clone(&world);
+        let error = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&error);
+        // As `Device::kick_for_receives`.
+        let poster = thread::spawn(move || {
+            other.bells.ring(0);
+            fence(Ordering::SeqCst);
+            if seen.load(Ordering::Acquire) {
+                other.run(3);
+            }
+        });
+        world.turns.control(|_| error.store(true, Ordering::Release)).then_run(|| {
+            world.run(3);
+        });
+        poster.join().unwrap();
+        assert!(!world.turns.any_bell(), "receives are never flushed");
     });
 }
 

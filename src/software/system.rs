@@ -141,6 +141,13 @@ pub(super) fn sleep_on(descriptors: &mut [libc::pollfd], nanoseconds: Option<u64
     }
 }
 
+/// Lets sleeps of the calling thread end on time, instead of up to 50 µs later.
+pub(super) fn sleep_precisely() {
+    const SLACK: libc::c_ulong = 1;
+    // SAFETY: the call takes no pointers. A refusal changes nothing.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, SLACK, 0, 0, 0) };
+}
+
 /// What [`sleep_on`] takes, for a descriptor that shall become readable.
 pub(super) fn readable(descriptor: RawFd) -> libc::pollfd {
     libc::pollfd { fd: descriptor, events: libc::POLLIN, revents: 0 }
@@ -160,4 +167,38 @@ pub(super) fn block_signals() {
 /// Nanoseconds from `now` to `deadline`; nothing if it never comes.
 pub(super) fn until(now: Instant, deadline: Instant) -> Option<u64> {
     (deadline != Instant::NEVER).then(|| deadline.since(now))
+}
+
+/// Asks the scheduler for short slices: the calling thread works for microseconds at a time, and
+/// on a wake-up shall not wait behind a thread that spins. Kernels that do not know this ignore
+/// it.
+pub(super) fn ask_for_short_slices() {
+    // struct sched_attr in its first version (linux/sched/types.h).
+    #[repr(C)]
+    struct Attributes {
+        size: u32,
+        policy: u32,
+        flags: u64,
+        nice: i32,
+        priority: u32,
+        runtime: u64,
+        deadline: u64,
+        period: u64,
+    }
+    const SLICE: u64 = 100_000;
+    // SAFETY: getpriority takes no pointers.
+    let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
+    let attributes = Attributes {
+        size: size_of::<Attributes>() as u32,
+        policy: libc::SCHED_OTHER as u32,
+        flags: 0,
+        nice,
+        priority: 0,
+        runtime: SLICE,
+        deadline: 0,
+        period: 0,
+    };
+    // SAFETY: the structure has the size that it says and outlives the call. A refusal changes
+    // nothing.
+    unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
 }

@@ -62,6 +62,11 @@ impl Assembly {
         &mut self.claim
     }
 
+    /// Whether a message has begun and not ended.
+    pub(crate) fn is_inside_message(&self) -> bool {
+        self.inbound != Inbound::Idle
+    }
+
     /// Whether the packet fits where the arriving message stands.
     pub(crate) fn check_sequence(&self, message: &Message) -> Result<(), Fault> {
         let fits = match self.inbound {

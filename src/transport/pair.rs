@@ -106,12 +106,11 @@ impl QueuePair {
     fn resolve_peer(&mut self, ctx: &mut Context<'_>, device: &Device<'_>) {
         let Some(address) = self.base.address().copied() else { return };
         let Some(source) = device.gids.get(usize::from(address.gid_index)).copied() else { return };
-        let own = self.base.number().value();
-        let other = self.base.attributes.destination.unwrap_or_default().value();
+        let other = self.base.attributes.destination.unwrap_or_default();
         let flow = Flow {
             source,
             destination: address.destination,
-            source_port: device.source_port(own ^ other),
+            source_port: device.source_port(self.base.number(), other),
         };
         self.leave_path(ctx);
         let path = ctx.paths.join(address.destination);

@@ -4,9 +4,10 @@
 //! Linux charges a buffer about 832 bytes a packet and twice its bytes, so that is the currency: a
 //! window of cost, which grows while nothing is lost and shrinks when something is.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::net::IpAddr;
 
+use super::ready::ReadyList;
 use crate::time::{Instant, MICROSECOND, MILLISECOND};
 
 /// What a receiving socket is charged for so many packets with so many bytes.
@@ -39,7 +40,7 @@ pub(crate) struct Path {
     /// No second reduction for losses of the same time.
     reduced_at: Option<Instant>,
     /// Queue pairs that found the window full.
-    waiting: VecDeque<u32>,
+    waiting: ReadyList,
 }
 
 impl Path {
@@ -51,7 +52,7 @@ impl Path {
             in_flight: 0,
             smoothed_rtt: None,
             reduced_at: None,
-            waiting: VecDeque::new(),
+            waiting: ReadyList::default(),
         }
     }
 
@@ -110,18 +111,18 @@ impl Path {
         }
     }
 
-    /// Remembers a queue pair that waits for room.
+    /// Remembers a queue pair that waits for room, once.
     pub(crate) fn wait(&mut self, slot: u32) {
-        self.waiting.push_back(slot);
+        self.waiting.push(slot);
     }
 
     /// The next queue pair to try again, while there is room.
     pub(crate) fn next_waiting(&mut self) -> Option<u32> {
-        if self.in_flight < self.window { self.waiting.pop_front() } else { None }
+        if self.in_flight < self.window { self.waiting.pop() } else { None }
     }
 
     fn forget(&mut self, slot: u32) {
-        self.waiting.retain(|waiting| *waiting != slot);
+        self.waiting.remove(slot);
     }
 }
 

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use super::table::ModifyError;
 use crate::queue::{AddressVector, Attribute, PathMtu, QueuePairAttributes};
+use crate::wire::Qpn;
 
 /// What a queue pair has to know of its device.
 pub(crate) struct Device<'a> {
@@ -19,8 +20,11 @@ pub(crate) struct Device<'a> {
 
 impl Device<'_> {
     /// A source port, constant for a connection: entropy for the network (RoCEv2, annex A17).
-    pub(crate) fn source_port(&self, entropy: u32) -> u16 {
-        let mixed = entropy.wrapping_mul(0x9e37_79b1) >> 16;
+    /// Numbers of both ends often count up together, which must not cancel out.
+    pub(crate) fn source_port(&self, own: Qpn, other: Qpn) -> u16 {
+        let own = own.value().wrapping_mul(0x9e37_79b1);
+        let other = other.value().wrapping_mul(0x85eb_ca6b);
+        let mixed = own.wrapping_add(other) >> 16;
         match self.source_ports {
             [] => 0xc000 | (mixed as u16 & 0x3fff),
             ports => ports[mixed as usize % ports.len()],

@@ -124,9 +124,8 @@ impl QueuePair {
     /// As [`QueuePair::post_receive`], with how many were queued before the one that was refused.
     pub fn post_receives(&self, requests: &[ReceiveRequest<'_>]) -> Result<(), (usize, PostError)> {
         let (queued, outcome) = self.queues.post_receive(requests);
-        if queued > 0 && self.state() == QueuePairState::Error {
-            // What is posted in the error state has to be flushed.
-            self.context().device().kick();
+        if queued > 0 {
+            self.context().device().kick_for_receives(&self.queues);
         }
         outcome.map_err(|error| (queued, error))
     }

@@ -133,7 +133,7 @@ impl Endpoint {
     pub fn post_receive(&self, id: u64, offset: usize, length: usize) {
         let segments = [self.sge(offset, length)];
         self.queues.post_one_receive(&ReceiveRequest { id, segments: &segments }).unwrap();
-        self.device.kick();
+        self.device.kick_for_receives(&self.queues);
     }
 
     pub fn post(&self, id: u64, operation: SendOperation, offset: usize, length: usize) {

@@ -202,6 +202,20 @@ fn an_ack_is_held_for_one_turn_and_at_most_five_microseconds() {
 }
 
 #[test]
+fn an_ack_inside_of_a_message_is_not_held() {
+    story(|s| {
+        let reth = s.reth(SERVED, 3 * MTU);
+        s.deliver(write_first(0, reth, &theirs(0, MTU)).asking());
+        s.deliver(write_middle(1, &theirs(MTU, MTU)).asking());
+        assert_eq!(s.turn().sent, 1);
+        s.expect(ack(1, 0));
+        s.deliver(write_last(2, &theirs(2 * MTU, MTU)).asking());
+        assert_eq!(s.turn().sent, 0);
+        s.expect(ack(2, 1));
+    });
+}
+
+#[test]
 fn an_ack_leaves_behind_what_the_application_posts_meanwhile() {
     story(|s| {
         s.post_receive(1, 64);

@@ -178,9 +178,7 @@ impl Requester {
             let next = match self.next_packet(base, ctx) {
                 Ok(next) => next,
                 Err(Blocked::Window) => {
-                    if let Some(peer) = &base.peer {
-                        ctx.path(peer.path).wait(base.slot);
-                    }
+                    self.wait_for_window(base, ctx, writer);
                     return;
                 }
                 Err(_) => return,
@@ -196,6 +194,16 @@ impl Requester {
                 Ok(()) => self.sent(base, ctx, &next),
                 Err(_) => self.fail(next.index, CompletionStatus::LocalProtectionError),
             }
+        }
+    }
+
+    /// Who has just sent something will be asked again after all others that are ready, and waits
+    /// only then: behind those for whom it has left no room.
+    fn wait_for_window(&self, base: &Base, ctx: &mut Context<'_>, writer: &BurstWriter<'_>) {
+        if let Some(peer) = &base.peer
+            && writer.packets() == 0
+        {
+            ctx.path(peer.path).wait(base.slot);
         }
     }
 

@@ -223,7 +223,9 @@ impl Responder {
 
     fn owe_ack(&mut self, ctx: &Context<'_>) {
         let newest = self.expected.previous();
-        self.ack.get_or_insert_with(|| PendingAck::new(ctx, newest)).psn = newest;
+        let ack = self.ack.get_or_insert_with(|| PendingAck::new(ctx, newest));
+        ack.psn = newest;
+        ack.at_once |= self.assembly.is_inside_message();
     }
 
     /// Carries out the expected request, or refuses it before anything was changed.

@@ -30,7 +30,8 @@ use uroce::wire::{
 };
 
 pub use frame::*;
-use port::{Arrival, ScriptPort};
+use port::Arrival;
+pub use port::ScriptPort;
 pub use setup::{Setup, story};
 
 /// Bytes of the engine's registered memory.
@@ -62,13 +63,24 @@ pub enum Event {
 }
 
 /// A frame that the engine sent.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct Sent {
     pub at: Instant,
     pub pair: usize,
     /// Counts the bursts of the story.
     pub burst: usize,
     pub frame: Frame,
+    /// BTH to ICRC, as sent.
+    pub bytes: Vec<u8>,
+    pub flow: Flow,
+    /// IPv4 identification.
+    pub identification: u16,
+}
+
+impl std::fmt::Debug for Sent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "at {}, queue pair {}: {:?}", self.at, self.pair, self.frame)
+    }
 }
 
 /// See the module's text.
@@ -84,7 +96,7 @@ pub struct Story {
     pub pairs: Vec<Arc<QueuePairQueues>>,
     /// Whom `post`, `deliver` and `expect` mean.
     pub pair: usize,
-    port: ScriptPort,
+    pub port: ScriptPort,
     bursts: usize,
     sent: VecDeque<Sent>,
     events: VecDeque<Event>,
@@ -183,7 +195,7 @@ impl Story {
 
     /// The setup's attributes for the transition to `state`.
     pub fn attributes(&self, state: QueuePairState) -> QueuePairAttributes {
-        self.setup.attributes(state, Qpn::new(PEER + self.pair as u32))
+        self.setup.attributes(state, self.pair)
     }
 
     pub fn modify(&mut self, attributes: &QueuePairAttributes) -> Result<(), ControlError> {
@@ -275,7 +287,7 @@ impl Story {
     /// The flow on which the peer sends.
     pub fn flow(&self) -> Flow {
         Flow {
-            source: self.setup.peer_address(),
+            source: self.setup.peer_address(self.pair),
             destination: self.setup.our_address(),
             source_port: 0xc123,
         }
@@ -357,18 +369,27 @@ impl Story {
     fn record(&mut self, burst: &SentBurst, bytes: &[u8]) {
         let received = burst.as_received(bytes);
         assert_eq!(burst.flow.source, self.setup.our_address());
-        assert_eq!(burst.flow.destination, self.setup.peer_address());
         assert!(burst.flow.source_port >= 0xc000, "source port {}", burst.flow.source_port);
         for (index, segment) in received.segments().enumerate() {
             let verdict = icrc::judge(&received, index, segment, true);
             assert_eq!(verdict, icrc::Verdict::Right, "the ICRC of what is sent");
-            let frame = self.decode(segment);
-            self.sent.push_back(frame);
+            let (pair, frame) = self.decode(segment);
+            assert_eq!(burst.flow.destination, self.setup.peer_address(pair));
+            let identification = burst.first_identification.wrapping_add(index as u16);
+            self.sent.push_back(Sent {
+                at: self.now,
+                pair,
+                burst: self.bursts,
+                frame,
+                bytes: segment.to_vec(),
+                flow: burst.flow,
+                identification,
+            });
         }
         self.bursts += 1;
     }
 
-    fn decode(&self, segment: &[u8]) -> Sent {
+    fn decode(&self, segment: &[u8]) -> (usize, Frame) {
         let Packet { mut headers, payload, pad } = Packet::parse(segment).expect("a packet");
         assert!(pad.iter().all(|byte| *byte == 0), "pad bytes are zero");
         assert!(segment.len() <= self.setup.link_mtu - 28 && segment.len() > ICRC_LENGTH);
@@ -379,7 +400,7 @@ impl Story {
         headers.psn = Psn::new(headers.psn.distance_from(Psn::new(start)));
         headers.destination = Qpn::default();
         frame.headers = headers;
-        Sent { at: self.now, pair, burst: self.bursts, frame }
+        (pair, frame)
     }
 
     fn collect_effects(&mut self) {

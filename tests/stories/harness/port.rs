@@ -19,6 +19,8 @@ pub struct ScriptPort {
     capabilities: PortCapabilities,
     slot: Vec<u8>,
     pub arrived: VecDeque<Arrival>,
+    /// Packets that the network below takes at the moment.
+    pub room: usize,
     pub sent: Vec<(SentBurst, Vec<u8>)>,
 }
 
@@ -34,6 +36,7 @@ impl ScriptPort {
             },
             slot: vec![0xee; 65_507],
             arrived: VecDeque::new(),
+            room: usize::MAX,
             sent: Vec::new(),
         }
     }
@@ -66,9 +69,10 @@ impl Port for ScriptPort {
         fill: &mut dyn FnMut(&mut [u8]) -> Option<SentBurst>,
     ) -> usize {
         let mut packets = 0;
-        while packets < budget {
+        while packets < budget && self.room > 0 {
             let Some(burst) = fill(&mut self.slot) else { break };
             packets += burst.packets();
+            self.room = self.room.saturating_sub(burst.packets());
             self.sent.push((burst, self.slot[..burst.length].to_vec()));
         }
         packets

@@ -37,6 +37,8 @@ pub struct Setup {
     pub completions: u32,
     pub signal_all: bool,
     pub pairs: usize,
+    /// Each queue pair's peer has an address of its own.
+    pub separate_peers: bool,
     /// Bytes of the largest IP packet.
     pub link_mtu: usize,
     /// Packets in a burst at most.
@@ -64,6 +66,7 @@ impl Default for Setup {
             completions: 1024,
             signal_all: true,
             pairs: 1,
+            separate_peers: false,
             link_mtu: 9000,
             max_segments: 16,
             migration: true,
@@ -94,11 +97,13 @@ impl Setup {
         }
     }
 
-    pub fn peer_address(&self) -> IpAddr {
+    /// Address of the peer of queue pair `pair`.
+    pub fn peer_address(&self, pair: usize) -> IpAddr {
+        let last = if self.separate_peers { 2 + pair as u8 } else { 2 };
         if self.ipv6 {
-            Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2).into()
+            Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, last.into()).into()
         } else {
-            Ipv4Addr::new(10, 0, 0, 2).into()
+            Ipv4Addr::new(10, 0, 0, last).into()
         }
     }
 
@@ -110,8 +115,8 @@ impl Setup {
         }
     }
 
-    /// Attributes of the transition to `state` from the state before it.
-    pub fn attributes(&self, state: QueuePairState, peer: Qpn) -> QueuePairAttributes {
+    /// Attributes of queue pair `pair` for the transition to `state` from the state before it.
+    pub fn attributes(&self, state: QueuePairState, pair: usize) -> QueuePairAttributes {
         let to = QueuePairAttributes::to_state(state);
         match state {
             QueuePairState::Init => QueuePairAttributes {
@@ -121,9 +126,9 @@ impl Setup {
                 ..to
             },
             QueuePairState::Rtr => QueuePairAttributes {
-                address: Some(AddressVector::new(0, self.peer_address())),
+                address: Some(AddressVector::new(0, self.peer_address(pair))),
                 path_mtu: Some(self.mtu),
-                destination: Some(peer),
+                destination: Some(Qpn::new(super::PEER + pair as u32)),
                 receive_psn: Some(Psn::new(self.receive_start)),
                 max_destination_rd_atomic: Some(self.max_destination_rd_atomic),
                 min_rnr_timer: Some(self.min_rnr_timer),

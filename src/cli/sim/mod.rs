@@ -1,0 +1,207 @@
+//! `uroce sim`: the simulator, one seed or many, or every schedule of small scenarios.
+
+mod output;
+
+use std::fs::File;
+use std::io::{BufWriter, IsTerminal};
+use std::num::NonZero;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::thread::available_parallelism;
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use uroce::fault::{Directions, FaultPlan, Share};
+use uroce::pcap::{Format, Writer};
+use uroce::sim::{Exhaustive, ExhaustiveReport, Keep, Scenario, Summary, run_many};
+
+use super::output::Failure;
+use super::text::{ColorChoice, Palette};
+
+/// Runs engines in a deterministic world with faults and judges them by an oracle
+#[derive(Args, Debug)]
+#[command(after_help = HELP)]
+pub struct SimArgs {
+    /// First seed, which decides everything in a run [default: 1]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// How many seeds to run: 1 if --seed is given, else 100
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u64).range(1..))]
+    seeds: Option<u64>,
+    /// Faults instead of the seed's own, such as loss=1%,reorder=2%,delay=50us
+    #[arg(long, value_name = "LIST")]
+    faults: Option<FaultPlan>,
+    /// Every fate of the first packets of small scenarios, instead of seeds
+    #[arg(long, conflicts_with_all = ["seed", "seeds", "faults"])]
+    exhaustive: bool,
+    /// How many packets --exhaustive tries all five fates for
+    #[arg(long, value_name = "PACKETS", default_value_t = 5,
+          value_parser = clap::value_parser!(u8).range(1..=8), requires = "exhaustive")]
+    depth: u8,
+    /// One schedule of a small scenario, as a failure of --exhaustive names it
+    #[arg(long, value_name = "NAME:FATES", conflicts_with_all = ["seed", "seeds", "exhaustive", "faults"])]
+    schedule: Option<String>,
+    /// Write every frame that is sent, with virtual times, to a pcapng file (one run only)
+    #[arg(long, value_name = "FILE")]
+    pcap: Option<PathBuf>,
+    /// How many of the last events to show when a promise is broken
+    #[arg(long, value_name = "COUNT", default_value_t = 40)]
+    events: usize,
+    /// Threads [default: one for each processor]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..))]
+    threads: Option<u16>,
+    /// One JSON object instead of text
+    #[arg(long)]
+    json: bool,
+    /// When to use colours; auto heeds NO_COLOR
+    #[arg(long, value_enum, default_value_t, value_name = "WHEN")]
+    color: ColorChoice,
+}
+
+const HELP: &str = "\
+A seed decides machines, connections, requests and what happens to each packet; the same seed gives
+the same frames at the same times everywhere. The oracle models verbs, not the protocol: completions
+in order and once, memory byte for byte, atomics once, only the statuses that the application's own
+faults allow, an end of all work when faults stop, no more packets than losses explain.
+
+The table counts, for each operation, how often one of its packets met a fault and the operation
+completed. --faults knows loss=P%, duplicate=P%, reorder=P%, corrupt=P%, ce=P%, delay=T, rate=R,
+qp=N, opcode=NAME, seed=N.
+
+Fates of --schedule: . delivered, x lost, 2 twice, d late, c corrupt.
+
+Exit status: 0 if every promise was kept, 1 if one was broken, 2 for wrong usage or input/output.
+
+--json, whose fields stay: runs, requests, completions, reconnections, packets, disturbances,
+virtual_seconds, matrix: list of {operation, fault, count}, scenarios: list of {name, schedules,
+packets}, failures: list of {replay, rule, text, time, events}.";
+
+/// Runs the subcommand.
+pub fn run(args: &SimArgs) -> Result<ExitCode, Failure> {
+    check(args)?;
+    let palette = Palette::new(args.color);
+    if args.exhaustive {
+        let reports = run_exhaustive(args);
+        return output::exhaustive(args, &reports, palette);
+    }
+    if let Some(schedule) = &args.schedule {
+        return run_one(args, &find_schedule(schedule)?, palette);
+    }
+    let count = seeds(args);
+    if count == 1 {
+        return run_one(args, &scenario(args, first_seed(args)), palette);
+    }
+    output::many(args, &run_seeds(args, count), palette)
+}
+
+/// What clap cannot check.
+fn check(args: &SimArgs) -> Result<(), Failure> {
+    if let Some(plan) = &args.faults
+        && plan.direction != Directions::Both
+    {
+        return Err(Failure::usage(
+            "direction: a packet in the simulator is one node's outgoing and another's incoming \
+             one; leave it out",
+        ));
+    }
+    let is_one = args.schedule.is_some() || (!args.exhaustive && seeds(args) == 1);
+    if args.pcap.is_some() && !is_one {
+        return Err(Failure::usage("--pcap records one run: give --seed, and no --seeds"));
+    }
+    Ok(())
+}
+
+fn first_seed(args: &SimArgs) -> u64 {
+    args.seed.unwrap_or(1)
+}
+
+/// 1 if a seed was chosen, else many.
+fn seeds(args: &SimArgs) -> u64 {
+    args.seeds.unwrap_or(if args.seed.is_some() { 1 } else { 100 })
+}
+
+fn threads(args: &SimArgs) -> usize {
+    let all = available_parallelism().map_or(1, NonZero::get);
+    args.threads.map_or(all, usize::from)
+}
+
+/// The scenario of a seed, with the faults that the caller wants.
+fn scenario(args: &SimArgs, seed: u64) -> Scenario {
+    let mut scenario = Scenario::random(seed);
+    let Some(plan) = &args.faults else { return scenario };
+    scenario.name = "chosen faults".to_owned();
+    scenario.network.faults = plan.clone();
+    scenario.network.detour = Share::NONE;
+    scenario.network.outage = None;
+    if plan.corrupt != Share::NONE {
+        // A receiver that does not see it finds an identification for some damaged packets.
+        scenario.network.sees_identification = true;
+    }
+    for connection in &mut scenario.connections {
+        connection.may_exhaust_retries = true;
+    }
+    scenario
+}
+
+fn find_schedule(text: &str) -> Result<Scenario, Failure> {
+    let all = Exhaustive::all();
+    let names = || all.iter().map(Exhaustive::name).collect::<Vec<_>>().join(", ");
+    let (name, fates) = text.split_once(':').unwrap_or((text, ""));
+    let Some(found) = all.iter().find(|one| one.name() == name) else {
+        return Err(Failure::usage(format!("no small scenario `{name}`; there are {}", names())));
+    };
+    found.schedule(fates).ok_or_else(|| {
+        Failure::usage(format!("`{fates}`: fates are . x 2 d c (see uroce sim --help)"))
+    })
+}
+
+fn run_one(args: &SimArgs, scenario: &Scenario, palette: Palette) -> Result<ExitCode, Failure> {
+    // The file is opened first: nobody wants to learn afterwards that it cannot be.
+    let file = args.pcap.as_deref().map(create).transpose()?;
+    let keep = Keep { frames: args.pcap.is_some(), events: args.events };
+    let (report, frames) = scenario.run_keeping(keep);
+    if let (Some(file), Some(path)) = (file, &args.pcap) {
+        let mut writer = Writer::named(BufWriter::new(file), Format::PcapNg, "uroce-sim")
+            .map_err(|error| unwritable(path, &error))?;
+        frames
+            .iter()
+            .try_for_each(|frame| writer.write(frame.time.as_nanos(), &[&frame.bytes]))
+            .and_then(|()| writer.flush())
+            .map_err(|error| unwritable(path, &error))?;
+    }
+    output::one(args, scenario, report, palette)
+}
+
+fn create(path: &Path) -> Result<File, Failure> {
+    File::create(path).map_err(|error| unwritable(path, &error))
+}
+
+fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::usage(format!("{}: {error}", path.display()))
+}
+
+fn run_seeds(args: &SimArgs, count: u64) -> Summary {
+    let bar = progress(count, "seeds");
+    let make = |seed| scenario(args, seed);
+    let summary =
+        run_many(first_seed(args), count, threads(args), make, |done| bar.set_position(done));
+    bar.finish_and_clear();
+    summary
+}
+
+fn run_exhaustive(args: &SimArgs) -> Vec<ExhaustiveReport> {
+    let bar = progress(Exhaustive::all().len() as u64, "scenarios");
+    let reports = Exhaustive::run_all(args.depth.into(), threads(args), |_| bar.inc(1));
+    bar.finish_and_clear();
+    reports
+}
+
+/// A bar on standard error if that is a terminal.
+fn progress(length: u64, what: &str) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let template = format!("{{wide_bar}} {{pos}}/{{len}} {what}, {{elapsed}}, {{eta}} left");
+    let style = ProgressStyle::with_template(&template);
+    ProgressBar::new(length).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}

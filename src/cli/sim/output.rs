@@ -1,0 +1,218 @@
+//! What `uroce sim` says, to people and to machines.
+
+use std::process::ExitCode;
+
+use serde::Serialize;
+use uroce::sim::{
+    Column, ExhaustiveReport, Failure as Broken, Matrix, Row, RunReport, Scenario, Summary,
+};
+
+use super::super::output::Failure;
+use super::super::text::{Palette, Tone, count, hanging};
+use super::SimArgs;
+
+/// Everything that is told.
+#[derive(Serialize, Default)]
+struct Report {
+    runs: u64,
+    requests: u64,
+    completions: u64,
+    reconnections: u64,
+    packets: u64,
+    disturbances: u64,
+    virtual_seconds: f64,
+    matrix: Vec<Cell>,
+    scenarios: Vec<Small>,
+    failures: Vec<BrokenPromise>,
+}
+
+#[derive(Serialize)]
+struct Cell {
+    operation: &'static str,
+    fault: &'static str,
+    count: u64,
+}
+
+#[derive(Serialize)]
+struct Small {
+    name: String,
+    schedules: u64,
+    packets: u64,
+}
+
+#[derive(Serialize)]
+struct BrokenPromise {
+    /// The command that shows it again.
+    replay: String,
+    rule: String,
+    text: String,
+    /// Virtual seconds.
+    time: String,
+    events: Vec<String>,
+}
+
+/// Tells of one run.
+pub(super) fn one(
+    args: &SimArgs,
+    scenario: &Scenario,
+    report: RunReport,
+    palette: Palette,
+) -> Result<ExitCode, Failure> {
+    let (hash, tally) = (report.hash, report.tally);
+    let mut summary = Summary::default();
+    summary.add(report);
+    if !args.json {
+        println!("{}", describe(scenario));
+        println!(
+            "faults met: {} lost, {} corrupted, {} late, {} twice, {} not ready; frames hash {hash:016x}",
+            tally.lost, tally.corrupted, tally.late, tally.duplicated, tally.not_ready
+        );
+    }
+    many(args, &summary, palette)
+}
+
+fn describe(scenario: &Scenario) -> String {
+    let connections: Vec<String> = scenario
+        .connections
+        .iter()
+        .map(|connection| {
+            let [first, second] = &connection.ends;
+            format!(
+                "{}-{} (path MTU {}, {}+{} requests)",
+                first.node,
+                second.node,
+                connection.path_mtu.bytes(),
+                first.requests.len(),
+                second.requests.len()
+            )
+        })
+        .collect();
+    let family = if scenario.ipv6 { "IPv6" } else { "IPv4" };
+    let nodes = count(scenario.nodes.len() as u64, "node");
+    let head = format!("scenario: {}, ", scenario.name);
+    hanging(&head, &format!("{nodes} over {family}; connections {}", connections.join(", ")))
+}
+
+/// Tells of many runs, which may be one.
+pub(super) fn many(
+    args: &SimArgs,
+    summary: &Summary,
+    palette: Palette,
+) -> Result<ExitCode, Failure> {
+    let failures: Vec<BrokenPromise> = summary
+        .failures
+        .iter()
+        .filter_map(|run| Some(broken(replay_seed(args, run.seed), run.failure.as_ref()?)))
+        .collect();
+    let virtual_seconds = summary.virtual_ns as f64 / 1e9;
+    if !args.json {
+        println!(
+            "{}, {}, {}, {}, {}, {virtual_seconds:.3} s of virtual time\n",
+            count(summary.runs, "run"),
+            count(summary.requests, "request"),
+            count(summary.completions, "completion"),
+            count(summary.reconnections, "reconnection"),
+            count(summary.packets, "packet"),
+        );
+        println!("{}", summary.matrix);
+        return Ok(verdict(&failures, palette));
+    }
+    let report = Report {
+        runs: summary.runs,
+        requests: summary.requests,
+        completions: summary.completions,
+        reconnections: summary.reconnections,
+        packets: summary.packets,
+        disturbances: summary.disturbances,
+        virtual_seconds,
+        matrix: cells(&summary.matrix),
+        scenarios: Vec::new(),
+        failures,
+    };
+    print_json(&report)
+}
+
+/// Tells of exhaustive schedules.
+pub(super) fn exhaustive(
+    args: &SimArgs,
+    reports: &[ExhaustiveReport],
+    palette: Palette,
+) -> Result<ExitCode, Failure> {
+    let failures: Vec<BrokenPromise> = reports
+        .iter()
+        .filter_map(|report| {
+            let (fates, failure) = report.failure.as_ref()?;
+            Some(broken(format!("uroce sim --schedule {}:{fates}", report.name), failure))
+        })
+        .collect();
+    let runs = reports.iter().map(|report| report.runs).sum();
+    let packets = reports.iter().map(|report| report.packets).sum();
+    if !args.json {
+        for report in reports {
+            println!("{report}");
+        }
+        println!("\n{}, {}", count(runs, "schedule"), count(packets, "packet"));
+        return Ok(verdict(&failures, palette));
+    }
+    let small = |report: &ExhaustiveReport| Small {
+        name: report.name.clone(),
+        schedules: report.runs,
+        packets: report.packets,
+    };
+    let scenarios = reports.iter().map(small).collect();
+    print_json(&Report { runs, packets, scenarios, failures, ..Report::default() })
+}
+
+fn print_json(report: &Report) -> Result<ExitCode, Failure> {
+    println!("{}", serde_json::to_string(report)?);
+    Ok(ExitCode::from(u8::from(!report.failures.is_empty())))
+}
+
+/// Prints each failure: the line that replays it, what was broken, what came before.
+fn verdict(failures: &[BrokenPromise], palette: Palette) -> ExitCode {
+    for failure in failures {
+        println!("\n{} {}", palette.paint(Tone::Bad, "replay:"), failure.replay);
+        println!("{}", hanging(&format!("after {} s: ", failure.time), &failure.text));
+        println!("broken promise: {}", failure.rule);
+        for event in &failure.events {
+            println!("  {event}");
+        }
+    }
+    if failures.is_empty() {
+        println!("\n{}", palette.paint(Tone::Good, "every promise was kept"));
+        return ExitCode::SUCCESS;
+    }
+    ExitCode::FAILURE
+}
+
+fn broken(replay: String, failure: &Broken) -> BrokenPromise {
+    BrokenPromise {
+        replay,
+        rule: failure.violation.rule.to_string(),
+        text: failure.violation.text.clone(),
+        time: failure.at.to_string(),
+        events: failure.events.clone(),
+    }
+}
+
+fn replay_seed(args: &SimArgs, seed: u64) -> String {
+    if let Some(schedule) = &args.schedule {
+        return format!("uroce sim --schedule {schedule}");
+    }
+    match &args.faults {
+        Some(faults) => format!("uroce sim --seed {seed} --faults {faults}"),
+        None => format!("uroce sim --seed {seed}"),
+    }
+}
+
+fn cells(matrix: &Matrix) -> Vec<Cell> {
+    let cells = Row::ALL.iter().flat_map(|row| Column::ALL.iter().map(|column| (*row, *column)));
+    cells
+        .filter(|(row, column)| Matrix::applies(*row, *column))
+        .map(|(row, column)| Cell {
+            operation: row.name(),
+            fault: column.name(),
+            count: matrix.count(row, column),
+        })
+        .collect()
+}

@@ -1,0 +1,50 @@
+//! How requests ended: which status which fault of an application brought about.
+
+use std::collections::BTreeMap;
+
+use crate::queue::CompletionStatus;
+
+use super::oracle::Defect;
+
+/// Counts of ways to end; see the module's text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Endings {
+    /// By what was wrong with the request (nothing, for a legal one) and the status's number.
+    sends: BTreeMap<(Option<Defect>, u8), u64>,
+    receives: BTreeMap<u8, u64>,
+}
+
+impl Endings {
+    pub(super) fn note_send(&mut self, defect: Option<Defect>, status: CompletionStatus) {
+        *self.sends.entry((defect, status as u8)).or_default() += 1;
+    }
+
+    pub(super) fn note_receive(&mut self, status: CompletionStatus) {
+        *self.receives.entry(status as u8).or_default() += 1;
+    }
+
+    /// How often a send request with this fault, or a legal one, ended so.
+    pub fn sends(&self, defect: Option<Defect>, status: CompletionStatus) -> u64 {
+        self.sends.get(&(defect, status as u8)).copied().unwrap_or(0)
+    }
+
+    /// How often a receive ended so.
+    pub fn receives(&self, status: CompletionStatus) -> u64 {
+        self.receives.get(&(status as u8)).copied().unwrap_or(0)
+    }
+
+    /// How often a fault was found out, and not hidden by an earlier failure.
+    pub fn found(&self, defect: Defect) -> u64 {
+        defect.send_statuses().iter().map(|status| self.sends(Some(defect), *status)).sum()
+    }
+
+    /// Adds another run's counts.
+    pub fn merge(&mut self, other: &Self) {
+        for (ending, count) in &other.sends {
+            *self.sends.entry(*ending).or_default() += count;
+        }
+        for (status, count) in &other.receives {
+            *self.receives.entry(*status).or_default() += count;
+        }
+    }
+}

@@ -1,0 +1,513 @@
+//! The network: carries bursts between nodes, each packet with its own fate.
+//!
+//! ```text
+//!  engine ─ transmit ─▶ line (rate) ─▶ fate ─▶ way (latency) ─▶ in flight ─▶ inbox ─ receive ─▶ engine
+//!                                       └ lost, late, twice, damaged, marked
+//! ```
+//!
+//! Without faults a pair of nodes is in order, so whatever is out of order is a fault that was
+//! counted. Packets in flight are bounded; a full network loses what comes next.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+
+use crate::engine::{Port, PortCapabilities};
+use crate::fault::{Delivery, Direction, DropCause, Fate, Faults, PacketView};
+use crate::rng::Rng;
+use crate::time::{Instant, SECOND};
+use crate::wire::{Flow, Identification, Qpn, ReceivedBurst, SentBurst};
+
+use super::classify::{Seen, classify};
+use super::matrix::{Column, Matrix, Met, Row};
+use super::oracle::{Rule, Violation};
+use super::scenario::{NetworkPlan, Operation};
+use super::script::Script;
+use super::trace::{Trace, identification};
+
+/// Flights at a time, at most.
+const FLIGHT_LIMIT: usize = 16_384;
+/// Requests of a queue pair of which the kind is remembered.
+const REMEMBERED: usize = 1024;
+/// Bytes on the wire beside the UDP payload.
+const OVERHEAD: usize = 66;
+
+/// A packet, or a burst of them, on its way.
+struct Flight {
+    to: usize,
+    /// The end that it is addressed to, damaged or not.
+    end: Option<usize>,
+    flow: Flow,
+    traffic_class: u8,
+    first_identification: u16,
+    segment: usize,
+    bytes: Vec<u8>,
+    /// It asks its receiver to wait so many nanoseconds before it sends this PSN again.
+    pause: Option<(u32, u64)>,
+}
+
+/// Something that the world has to put on its calendar.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arrival {
+    pub(super) at: Instant,
+    pub(super) flight: usize,
+}
+
+/// What was sent, and what disturbed it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Packets by kind, in the order of [`Row::ALL`].
+    pub sent: [u64; Row::ALL.len()],
+    /// Packets of other kinds.
+    pub other: u64,
+    /// Packets lost.
+    pub lost: u64,
+    /// Packets damaged.
+    pub corrupted: u64,
+    /// Packets held back, or that took the way round.
+    pub late: u64,
+    /// Packets that arrived twice.
+    pub duplicated: u64,
+    /// "Receiver not ready" answers.
+    pub not_ready: u64,
+}
+
+impl Tally {
+    /// Packets in all.
+    pub fn packets(&self) -> u64 {
+        self.sent.iter().sum::<u64>() + self.other
+    }
+
+    /// Packets of a kind.
+    pub fn of(&self, row: Row) -> u64 {
+        self.sent[row as usize]
+    }
+
+    /// Whatever can make something be sent again.
+    pub fn disturbances(&self) -> u64 {
+        self.lost + self.corrupted + self.late + self.duplicated + self.not_ready
+    }
+}
+
+/// What is known of the packets of one end of a connection.
+#[derive(Default)]
+struct Channel {
+    number: Option<Qpn>,
+    met: Met,
+    requests: VecDeque<(u32, Row)>,
+    /// Flights towards it.
+    inbound: usize,
+    /// It has no READs and no atomics: no answer of theirs can be missing before a pause.
+    only_messages: bool,
+    /// A PSN that it was asked not to send before a time.
+    not_before: Option<(u32, Instant)>,
+}
+
+impl Channel {
+    fn receive(&mut self, now: Instant, pause: Option<(u32, u64)>) {
+        self.inbound -= 1;
+        let Some((psn, wait)) = pause else { return };
+        // What comes before the packet is sent again is about the same attempt.
+        let is_new = self.not_before.is_none_or(|(paused, _)| paused != psn);
+        if is_new && self.only_messages {
+            self.not_before = Some((psn, now + wait));
+        }
+    }
+}
+
+/// See the module's text.
+pub(super) struct Network {
+    plan: NetworkPlan,
+    capabilities: PortCapabilities,
+    faults: Option<Faults>,
+    script: Option<Script>,
+    is_faulty: bool,
+    rng: Rng,
+    addresses: Vec<IpAddr>,
+    lines: Vec<Instant>,
+    /// When the last packet of a pair of nodes arrives.
+    last_arrivals: Vec<Instant>,
+    flights: Vec<Option<Flight>>,
+    free: Vec<usize>,
+    inboxes: Vec<VecDeque<Flight>>,
+    scheduled: Vec<Arrival>,
+    channels: Vec<Channel>,
+    slot: Vec<u8>,
+    /// A packet that must not have been sent.
+    violation: Option<Violation>,
+    pub(super) tally: Tally,
+    pub(super) matrix: Matrix,
+    pub(super) trace: Trace,
+}
+
+impl Network {
+    pub(super) fn new(
+        plan: &NetworkPlan,
+        capabilities: PortCapabilities,
+        addresses: Vec<IpAddr>,
+        rng: Rng,
+        trace: Trace,
+    ) -> Self {
+        let nodes = addresses.len();
+        let script = plan.script.clone();
+        Self {
+            faults: Some(Faults::new(plan.faults.clone())).filter(|_| script.is_none()),
+            script,
+            is_faulty: true,
+            plan: plan.clone(),
+            slot: vec![0; capabilities.max_burst_bytes],
+            capabilities,
+            rng,
+            lines: vec![Instant::ZERO; nodes],
+            last_arrivals: vec![Instant::ZERO; nodes * nodes],
+            addresses,
+            flights: Vec::new(),
+            free: Vec::new(),
+            inboxes: (0..nodes).map(|_| VecDeque::new()).collect(),
+            scheduled: Vec::new(),
+            channels: Vec::new(),
+            violation: None,
+            tally: Tally::default(),
+            matrix: Matrix::default(),
+            trace,
+        }
+    }
+
+    /// End `end` of all connections has this queue pair number from now on. Ends `2k` and `2k + 1`
+    /// are connected.
+    /// `only_messages`: it sends no READs and no atomics.
+    pub(super) fn name_end(&mut self, end: usize, number: Qpn, only_messages: bool) {
+        if self.channels.len() <= end {
+            self.channels.resize_with(end + 1, Channel::default);
+        }
+        self.channels[end].number = Some(number);
+        self.channels[end].requests.clear();
+        self.channels[end].not_before = None;
+        self.channels[end].only_messages = only_messages;
+    }
+
+    /// From now on everything arrives.
+    pub(super) fn end_faults(&mut self) {
+        self.is_faulty = false;
+    }
+
+    /// Whether nothing is on its way to either end of a connection.
+    pub(super) fn is_quiet(&self, connection: usize) -> bool {
+        self.channels[2 * connection].inbound + self.channels[2 * connection + 1].inbound == 0
+    }
+
+    /// Packets or bursts on their way, or arrived and not yet taken.
+    pub(super) fn in_flight(&self) -> usize {
+        self.flights.len() - self.free.len() + self.inboxes.iter().map(VecDeque::len).sum::<usize>()
+    }
+
+    /// How many fates of the script have been given.
+    pub(super) fn script_used(&self) -> usize {
+        self.script.as_ref().map_or(0, Script::used)
+    }
+
+    /// Hands out what has to be put on the calendar.
+    pub(super) fn take_scheduled(&mut self) -> std::vec::Drain<'_, Arrival> {
+        self.scheduled.drain(..)
+    }
+
+    /// Whether an engine sent what it must not send.
+    pub(super) fn check(&mut self) -> Result<(), Violation> {
+        self.violation.take().map_or(Ok(()), Err)
+    }
+
+    /// A flight has arrived. Returns the node.
+    pub(super) fn arrive(&mut self, flight: usize) -> usize {
+        let arrived = self.flights[flight].take().expect("a flight arrives once");
+        self.free.push(flight);
+        let node = arrived.to;
+        self.inboxes[node].push_back(arrived);
+        node
+    }
+
+    /// An operation of `end` completed with success.
+    pub(super) fn prove(&mut self, end: usize, operation: Operation) {
+        self.channels[end].met.prove(operation, &mut self.matrix);
+    }
+
+    /// The port of `node`, for one turn.
+    pub(super) fn port(&mut self, node: usize, now: Instant) -> NodePort<'_> {
+        NodePort { network: self, node, now }
+    }
+
+    fn end_of(&self, number: Qpn) -> Option<usize> {
+        self.channels.iter().position(|channel| channel.number == Some(number))
+    }
+
+    /// Sends the burst that lies in the slot.
+    fn send(&mut self, now: Instant, from: usize, burst: &SentBurst) {
+        let slot = std::mem::take(&mut self.slot);
+        let to = self.addresses.iter().position(|address| *address == burst.flow.destination);
+        // Consecutive packets that nothing happens to may stay together.
+        let mut together: Option<(Instant, Flight)> = None;
+        for (index, bytes) in slot[..burst.length].chunks(burst.segment.max(1)).enumerate() {
+            let identification = identification(self.capabilities.identification, burst, index);
+            let seen = classify(bytes);
+            let on_time = self.leave(now, from, to.unwrap_or(from), bytes.len());
+            let fate = self.fate(now, bytes, seen);
+            self.count(now, seen, fate);
+            self.trace.frame(now, from, burst, identification, bytes, fate);
+            let Some(to) = to else { continue };
+            let flight = || Flight {
+                to,
+                end: None,
+                flow: burst.flow,
+                traffic_class: burst.traffic_class,
+                first_identification: identification,
+                segment: bytes.len(),
+                bytes: bytes.to_vec(),
+                pause: seen.and_then(|seen| Some((seen.psn, seen.pause?))),
+            };
+            match fate {
+                Fate::Deliver(delivery) if delivery.is_clean() && self.plan.bursts => {
+                    match &mut together {
+                        Some((at, train)) if self.may_follow(train, identification) => {
+                            *at = on_time;
+                            train.bytes.extend_from_slice(bytes);
+                        }
+                        _ => {
+                            self.launch_together(&mut together);
+                            together = Some((on_time, flight()));
+                        }
+                    }
+                }
+                Fate::Deliver(delivery) => {
+                    self.launch_together(&mut together);
+                    self.deliver(on_time, flight(), delivery);
+                }
+                Fate::Drop(_) => self.launch_together(&mut together),
+            }
+        }
+        self.launch_together(&mut together);
+        self.slot = slot;
+    }
+
+    /// A receiver that sees the identification sees only the first of a burst, and counts on.
+    fn may_follow(&self, train: &Flight, identification: u16) -> bool {
+        let index = train.bytes.len().div_ceil(train.segment.max(1)) as u16;
+        !self.plan.sees_identification
+            || train.first_identification.wrapping_add(index) == identification
+    }
+
+    fn launch_together(&mut self, together: &mut Option<(Instant, Flight)>) {
+        if let Some((at, flight)) = together.take() {
+            self.launch(at, flight);
+        }
+    }
+
+    /// The packet passes the node's line. Returns when it arrives if nothing happens to it.
+    fn leave(&mut self, now: Instant, from: usize, to: usize, length: usize) -> Instant {
+        let bits = (length + OVERHEAD) as u64 * 8;
+        let line = &mut self.lines[from];
+        *line = now.max(*line) + (bits * SECOND).div_ceil(self.plan.rate.max(1));
+        let latency = self.rng.between(self.plan.latency.0, self.plan.latency.1);
+        let arrival = *line + latency;
+        let last = &mut self.last_arrivals[from * self.addresses.len() + to];
+        *last = arrival.max(*last);
+        *last
+    }
+
+    fn fate(&mut self, now: Instant, bytes: &[u8], seen: Option<Seen>) -> Fate {
+        if !self.is_faulty {
+            return Fate::Deliver(Delivery::default());
+        }
+        let outage = self.plan.outage;
+        if outage.is_some_and(|(start, end)| start <= now && now < end) {
+            return Fate::Drop(DropCause::Loss);
+        }
+        if let Some(script) = &mut self.script {
+            return script.fate(seen.is_some_and(|seen| seen.is_request), bytes.len());
+        }
+        let view = PacketView::of(bytes, Direction::Out);
+        let faults = self.faults.as_mut().expect("there is a script, or there are faults");
+        let reordered = faults.statistics().reordered;
+        let fate = faults.fate(now, &view);
+        let is_reordered = faults.statistics().reordered > reordered;
+        self.on_the_way_round(fate, is_reordered, seen)
+    }
+
+    /// Some packets take a longer way.
+    fn on_the_way_round(&mut self, fate: Fate, is_reordered: bool, seen: Option<Seen>) -> Fate {
+        let Fate::Deliver(mut delivery) = fate else { return fate };
+        if is_reordered {
+            self.meet(seen, Column::Reorder);
+        }
+        if self.plan.faults.delay > 0 {
+            self.meet(seen, Column::Delay);
+        }
+        if self.rng.chance(self.plan.detour.parts_per_million(), 1_000_000) {
+            let (least, most) = (self.plan.detour_time.0, self.plan.detour_time.1);
+            delivery.delay += self.rng.between(least, most);
+            self.meet(seen, Column::Detour);
+        }
+        Fate::Deliver(delivery)
+    }
+
+    /// Which end's request a packet belongs to: its sender, or for an answer its receiver.
+    fn requester(&self, seen: Seen) -> Option<usize> {
+        let receiver = self.end_of(seen.destination)?;
+        Some(if seen.is_request { receiver ^ 1 } else { receiver })
+    }
+
+    fn meet(&mut self, seen: Option<Seen>, column: Column) {
+        let Some(seen) = seen else { return };
+        let Some(row) = seen.row else { return };
+        if let Some(end) = self.requester(seen) {
+            self.channels[end].met.meet(row, column);
+        }
+    }
+
+    fn count(&mut self, now: Instant, seen: Option<Seen>, fate: Fate) {
+        match seen.and_then(|seen| seen.row) {
+            Some(row) => self.tally.sent[row as usize] += 1,
+            None => self.tally.other += 1,
+        }
+        if let Some(seen) = seen {
+            self.check_pause(now, seen);
+            self.remember(seen);
+        }
+        let Fate::Deliver(delivery) = fate else {
+            self.tally.lost += 1;
+            return self.meet(seen, Column::Loss);
+        };
+        if delivery.delay > self.plan.faults.delay {
+            self.tally.late += 1;
+        }
+        if delivery.duplicate.is_some() {
+            self.tally.duplicated += 1;
+            self.meet(seen, Column::Duplicate);
+        }
+        if delivery.corruption.is_some() {
+            self.tally.corrupted += 1;
+            self.meet(seen, Column::Corrupt);
+        }
+        if delivery.mark_ce {
+            self.meet(seen, Column::Mark);
+        }
+    }
+
+    /// Whoever was asked to wait until a receive is posted has to wait.
+    fn check_pause(&mut self, now: Instant, seen: Seen) {
+        let Some(end) = self.requester(seen).filter(|_| seen.is_request) else { return };
+        let Some((psn, until)) = self.channels[end].not_before else { return };
+        if seen.psn == psn && until <= now {
+            self.channels[end].not_before = None;
+        } else if seen.psn == psn {
+            let early = until.since(now);
+            let text = format!("PSN {psn:#08x} was sent {early} ns before the pause was over");
+            self.violation.get_or_insert(Violation::new(Rule::Pause, text));
+        }
+    }
+
+    /// Keeps what later answers are about.
+    fn remember(&mut self, seen: Seen) {
+        let Some(end) = self.requester(seen) else { return };
+        if seen.psn >= 0xff_fff0 || seen.psn < 0x10 {
+            self.meet(Some(seen), Column::Wrap);
+        }
+        let channel = &mut self.channels[end];
+        if let (true, Some(row)) = (seen.is_request, seen.row) {
+            if channel.requests.len() == REMEMBERED {
+                channel.requests.pop_front();
+            }
+            channel.requests.push_back((seen.psn, row));
+        }
+        if seen.pause.is_some() {
+            self.tally.not_ready += 1;
+            let mut requests = channel.requests.iter().rev();
+            if let Some((_, row)) = requests.find(|(psn, _)| *psn == seen.psn) {
+                channel.met.meet(*row, Column::Rnr);
+            }
+        }
+    }
+
+    fn deliver(&mut self, on_time: Instant, mut flight: Flight, delivery: Delivery) {
+        let capable = flight.traffic_class & 3 != 0;
+        if delivery.mark_ce && capable {
+            flight.traffic_class |= 3;
+        }
+        if let Some(hold) = delivery.duplicate {
+            let bytes = flight.bytes.clone();
+            self.launch(on_time + hold, Flight { bytes, ..flight });
+        }
+        if let Some(flip) = delivery.corruption {
+            flip.apply(&mut flight.bytes);
+            flight.pause = None;
+        }
+        self.launch(on_time + delivery.delay, flight);
+    }
+
+    fn launch(&mut self, at: Instant, mut flight: Flight) {
+        if self.flights.len() - self.free.len() >= FLIGHT_LIMIT {
+            self.tally.lost += 1;
+            return;
+        }
+        let destination = PacketView::of(&flight.bytes, Direction::In).destination;
+        flight.end = self.end_of(destination);
+        if let Some(end) = flight.end {
+            self.channels[end].inbound += 1;
+        }
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.flights.push(None);
+            self.flights.len() - 1
+        });
+        self.flights[index] = Some(flight);
+        self.scheduled.push(Arrival { at, flight: index });
+    }
+}
+
+/// One node's port during one turn.
+pub(super) struct NodePort<'a> {
+    network: &'a mut Network,
+    node: usize,
+    now: Instant,
+}
+
+impl Port for NodePort<'_> {
+    fn capabilities(&self) -> &PortCapabilities {
+        &self.network.capabilities
+    }
+
+    fn receive(&mut self, budget: usize, sink: &mut dyn FnMut(&ReceivedBurst<'_>)) -> usize {
+        let mut packets = 0;
+        while packets < budget {
+            let Some(flight) = self.network.inboxes[self.node].pop_front() else { break };
+            if let Some(end) = flight.end {
+                self.network.channels[end].receive(self.now, flight.pause);
+            }
+            let is_v4 = flight.flow.destination.is_ipv4();
+            let identification = if is_v4 && self.network.plan.sees_identification {
+                Identification::Seen { first: flight.first_identification, flags: 0x4000 }
+            } else {
+                Identification::Unseen
+            };
+            sink(&ReceivedBurst {
+                flow: flight.flow,
+                traffic_class: flight.traffic_class,
+                identification,
+                segment: flight.segment,
+                bytes: &flight.bytes,
+            });
+            packets += flight.bytes.len().div_ceil(flight.segment.max(1));
+        }
+        packets
+    }
+
+    fn transmit(
+        &mut self,
+        budget: usize,
+        fill: &mut dyn FnMut(&mut [u8]) -> Option<SentBurst>,
+    ) -> usize {
+        let mut packets = 0;
+        while packets < budget {
+            let Some(burst) = fill(&mut self.network.slot) else { break };
+            packets += burst.packets();
+            self.network.send(self.now, self.node, &burst);
+        }
+        packets
+    }
+}

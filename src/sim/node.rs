@@ -1,0 +1,259 @@
+//! A machine: an engine, its memories, its completion queues.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::engine::{Engine, EngineOptions, Limits, MemoryKeys, PortCapabilities};
+use crate::memory::{DomainId, OwnedMemory};
+use crate::queue::{Access, CompletionQueue, Notify, Remote, Sge};
+use crate::rng::Rng;
+use crate::time::Instant;
+use crate::wire::Rkey;
+
+use super::oracle::{MemoryId, Oracle, Place};
+use super::scenario::{Polling, Scenario};
+
+/// Bytes before and behind each registered range that nothing may ever change.
+pub(super) const GUARD: usize = 64;
+/// Words for atomic operations on a node.
+pub(super) const WORDS: usize = 8;
+/// Bytes of a window.
+pub(super) const WINDOW: usize = 2048;
+/// Entries of a completion queue: enough for everything that is outstanding at a time.
+const COMPLETIONS: u32 = 4096;
+
+/// A memory of which all but the guards is registered.
+///
+/// Work requests name it by an address that does not depend on where the memory really lies, so
+/// that every frame of a run is the same each time.
+#[derive(Clone, Debug)]
+pub(super) struct Registered {
+    pub(super) memory: Arc<OwnedMemory>,
+    pub(super) id: MemoryId,
+    pub(super) keys: MemoryKeys,
+    pub(super) base: u64,
+    pub(super) size: usize,
+}
+
+impl Registered {
+    /// The address of the byte at `offset` of the memory, guard included.
+    pub(super) fn address(&self, offset: usize) -> u64 {
+        (self.base + offset as u64).wrapping_sub(GUARD as u64)
+    }
+
+    pub(super) fn place(&self, offset: usize, length: usize) -> Place {
+        Place { memory: self.id, offset, length }
+    }
+
+    pub(super) fn sge(&self, offset: usize, length: usize) -> Sge {
+        Sge { address: self.address(offset), length: length as u32, key: self.keys.local }
+    }
+
+    pub(super) fn remote(&self, offset: usize) -> Remote {
+        Remote { address: self.address(offset), key: self.keys.remote }
+    }
+}
+
+/// A completion queue as its application uses it.
+pub(super) struct Completions {
+    pub(super) queue: Arc<CompletionQueue>,
+    pub(super) polling: Polling,
+    pub(super) is_armed: bool,
+    told: Arc<AtomicU64>,
+    told_before: u64,
+}
+
+impl Completions {
+    /// Whether a notification came since the last time this was asked.
+    pub(super) fn was_told(&mut self) -> bool {
+        let told = self.told.load(Ordering::Relaxed);
+        std::mem::replace(&mut self.told_before, told) != told
+    }
+
+    /// Whether a notification waits to be noticed.
+    pub(super) fn is_told(&self) -> bool {
+        self.told.load(Ordering::Relaxed) != self.told_before
+    }
+}
+
+struct Bell(Arc<AtomicU64>);
+
+impl Notify for Bell {
+    fn notify(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// See the module's text.
+pub(super) struct Node {
+    pub(super) engine: Engine,
+    pub(super) domain: DomainId,
+    /// Everything that peers may use: zones of the ends, then what all may write and read.
+    pub(super) arena: Registered,
+    /// Words for atomic operations.
+    pub(super) words: Registered,
+    /// Peers may only read it; nobody may write.
+    pub(super) read_only: Registered,
+    /// Only the node itself may use it, and never writes it.
+    pub(super) private: Registered,
+    /// All rights, but in another protection domain.
+    pub(super) elsewhere: Registered,
+    /// A key that was valid once.
+    pub(super) stale_key: Rkey,
+    pub(super) queues: Vec<Completions>,
+    /// When the engine's next turn is due.
+    pub(super) turn_at: Instant,
+    /// When the application runs next.
+    pub(super) application_at: Instant,
+    next_base: u64,
+}
+
+/// Address of a node.
+pub(super) fn address(node: usize, ipv6: bool) -> IpAddr {
+    let number = node as u8 + 1;
+    if ipv6 {
+        IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, u16::from(number)))
+    } else {
+        IpAddr::V4(Ipv4Addr::new(10, 0, 0, number))
+    }
+}
+
+impl Node {
+    pub(super) fn new(
+        scenario: &Scenario,
+        number: usize,
+        capabilities: &PortCapabilities,
+        rng: &mut Rng,
+        oracle: &mut Oracle,
+    ) -> Self {
+        let gids = vec![address(number, scenario.ipv6)];
+        let ends = ends_of(scenario, number);
+        let mut options = EngineOptions::new(rng.next_u64(), gids);
+        options.limits = limits(ends as u32);
+        options.slot = number as u8 + 1;
+        let mut engine = Engine::new(options, capabilities);
+        let domain = engine.allocate_domain().expect("a new engine has room for a domain");
+        let other = engine.allocate_domain().expect("a new engine has room for a second domain");
+        let arena_size = ends * 3 * scenario.zone + scenario.target;
+        let mut maker = Maker { engine: &mut engine, oracle, rng, number, next_base: 0x10_0000 };
+        let arena = maker.make("arena", arena_size, domain, Access::ALL);
+        let words = maker.make("words", WORDS * 8, domain, Access::ALL);
+        let read_only = maker.make("read-only memory", 256, domain, Access::REMOTE_READ);
+        let private = maker.make("private memory", 256, domain, Access::LOCAL_WRITE);
+        let elsewhere = maker.make("memory of another domain", 256, other, Access::ALL);
+        let stale = maker.make("deregistered memory", 256, domain, Access::ALL);
+        let next_base = maker.next_base;
+        engine.deregister(stale.keys.local).expect("it was just registered");
+        let plans = &scenario.nodes[number].completion_queues;
+        let queues = plans.iter().map(|polling| completions(&mut engine, *polling)).collect();
+        Self {
+            engine,
+            domain,
+            arena,
+            words,
+            read_only,
+            private,
+            elsewhere,
+            stale_key: stale.keys.remote,
+            queues,
+            turn_at: Instant::NEVER,
+            application_at: Instant::NEVER,
+            next_base,
+        }
+    }
+
+    /// Start, in the arena, of the zones of the node's end number `index`.
+    pub(super) fn zones_of(index: usize, zone: usize) -> [usize; 3] {
+        let start = GUARD + index * 3 * zone;
+        [start, start + zone, start + 2 * zone]
+    }
+
+    /// Start, in the arena, of what all peers may use.
+    pub(super) fn target_start(&self, target: usize) -> usize {
+        GUARD + self.arena.size - target
+    }
+
+    /// A new memory whose key may be invalidated.
+    pub(super) fn window(
+        &mut self,
+        number: usize,
+        rng: &mut Rng,
+        oracle: &mut Oracle,
+    ) -> Registered {
+        let (domain, next_base) = (self.domain, self.next_base);
+        let mut maker = Maker { engine: &mut self.engine, oracle, rng, number, next_base };
+        let window = maker.make("window", WINDOW, domain, Access::ALL | Access::INVALIDATE);
+        self.next_base = maker.next_base;
+        window
+    }
+
+    /// Registers a window's memory once more, under a new key.
+    pub(super) fn register_again(&mut self, window: &Registered) -> MemoryKeys {
+        register(
+            &mut self.engine,
+            self.domain,
+            &window.memory,
+            window.base,
+            Access::ALL | Access::INVALIDATE,
+        )
+    }
+}
+
+/// How many ends of connections a node has.
+fn ends_of(scenario: &Scenario, node: usize) -> usize {
+    let ends = scenario.connections.iter().flat_map(|connection| &connection.ends);
+    ends.filter(|end| end.node == node).count()
+}
+
+fn limits(ends: u32) -> Limits {
+    Limits {
+        queue_pairs: 2 * ends + 2,
+        completion_queues: 8,
+        domains: 4,
+        regions: 16 + 8 * ends,
+        ..Limits::default()
+    }
+}
+
+fn completions(engine: &mut Engine, polling: Polling) -> Completions {
+    let queue = engine.create_completion_queue(COMPLETIONS).expect("the limits allow it");
+    let told = Arc::new(AtomicU64::new(0));
+    queue.set_notifier(Box::new(Bell(Arc::clone(&told))));
+    Completions { queue, polling, is_armed: false, told, told_before: 0 }
+}
+
+struct Maker<'a> {
+    engine: &'a mut Engine,
+    oracle: &'a mut Oracle,
+    rng: &'a mut Rng,
+    number: usize,
+    next_base: u64,
+}
+
+impl Maker<'_> {
+    fn make(&mut self, name: &str, size: usize, domain: DomainId, access: Access) -> Registered {
+        let memory = OwnedMemory::new(size + 2 * GUARD);
+        let mut content = vec![0; memory.len()];
+        self.rng.fill(&mut content);
+        memory.write(0, &content).expect("as long as the memory");
+        let base = self.next_base;
+        self.next_base += (size as u64).next_multiple_of(0x1_0000) + 0x1_0000;
+        let keys = register(self.engine, domain, &memory, base, access);
+        let id = self.oracle.watch(format!("{name} of node {}", self.number), Arc::clone(&memory));
+        Registered { memory, id, keys, base, size }
+    }
+}
+
+/// Registers all of a memory but its guards.
+fn register(
+    engine: &mut Engine,
+    domain: DomainId,
+    memory: &Arc<OwnedMemory>,
+    base: u64,
+    access: Access,
+) -> MemoryKeys {
+    let range = GUARD..memory.len() - GUARD;
+    let keys = engine.register_part(domain, Arc::clone(memory), range, base, access);
+    keys.expect("the limits allow it")
+}

@@ -1,0 +1,271 @@
+//! What a run consists of: a scenario is plain data, and with it everything is decided.
+
+use crate::fault::{FaultPlan, Share};
+use crate::queue::PathMtu;
+use crate::time::Instant;
+use crate::wire::IdentificationRule;
+
+use super::oracle::Defect;
+use super::script::Script;
+
+/// What a planned request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Operation {
+    /// SEND.
+    Send,
+    /// SEND with immediate data.
+    SendImmediate,
+    /// SEND that invalidates a key of the peer.
+    SendInvalidate,
+    /// WRITE.
+    Write,
+    /// WRITE with immediate data.
+    WriteImmediate,
+    /// READ.
+    Read,
+    /// Atomic compare and swap.
+    CompareSwap,
+    /// Atomic fetch and add.
+    FetchAdd,
+    /// Invalidation of an own key.
+    LocalInvalidate,
+}
+
+impl Operation {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::Send,
+        Self::SendImmediate,
+        Self::SendInvalidate,
+        Self::Write,
+        Self::WriteImmediate,
+        Self::Read,
+        Self::CompareSwap,
+        Self::FetchAdd,
+        Self::LocalInvalidate,
+    ];
+
+    /// Whether it consumes a receive of the peer.
+    pub const fn is_message(self) -> bool {
+        matches!(
+            self,
+            Self::Send | Self::SendImmediate | Self::SendInvalidate | Self::WriteImmediate
+        )
+    }
+
+    /// Whether its message fills the peer's receive.
+    pub const fn is_send(self) -> bool {
+        matches!(self, Self::Send | Self::SendImmediate | Self::SendInvalidate)
+    }
+
+    /// Whether the peer's answer brings data.
+    pub const fn brings_data(self) -> bool {
+        matches!(self, Self::Read | Self::CompareSwap | Self::FetchAdd)
+    }
+
+    /// Whether it is an atomic operation.
+    pub const fn is_atomic(self) -> bool {
+        matches!(self, Self::CompareSwap | Self::FetchAdd)
+    }
+}
+
+/// A request that will be posted. Places and keys are chosen when it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Planned {
+    /// What it does.
+    pub operation: Operation,
+    /// Bytes of the message; 8 for an atomic operation.
+    pub length: usize,
+    /// Local segments; 0 means inline.
+    pub segments: usize,
+    /// Segments of the receive that the message meets.
+    pub receive_segments: usize,
+    /// Bytes that the receive has beyond the message.
+    pub receive_slack: usize,
+    /// Gives a completion on success.
+    pub signaled: bool,
+    /// Solicited event.
+    pub solicited: bool,
+    /// Waits for earlier READs and atomics.
+    pub fence: bool,
+    /// May overlap other accesses of the peer's memory.
+    pub overlap: bool,
+    /// A WRITE or READ of the memory that SENDs with invalidate name.
+    pub window: bool,
+    /// What is wrong with it.
+    pub defect: Option<Defect>,
+}
+
+impl Planned {
+    /// A plain request that is signaled and has one segment.
+    pub const fn new(operation: Operation, length: usize) -> Self {
+        Self {
+            operation,
+            length,
+            segments: 1,
+            receive_segments: 1,
+            receive_slack: 0,
+            signaled: true,
+            solicited: false,
+            fence: false,
+            overlap: false,
+            window: false,
+            defect: None,
+        }
+    }
+
+    /// The same with something wrong.
+    pub const fn defective(self, defect: Defect) -> Self {
+        Self { defect: Some(defect), ..self }
+    }
+}
+
+/// A range of nanoseconds to choose from, both ends included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span(pub u64, pub u64);
+
+/// One end of a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndPlan {
+    /// Which node it is on.
+    pub node: usize,
+    /// PSN of its first packet.
+    pub psn: u32,
+    /// READs and atomics that it has under way at most.
+    pub rd_atomic: u8,
+    /// Send requests that its queue holds.
+    pub depth: u32,
+    /// Receives that it keeps posted.
+    pub receive_depth: u32,
+    /// If given: receives are posted one by one, so long after one another.
+    pub late_receives: Option<Span>,
+    /// Numbers, within the node, of the completion queues for sends and receives.
+    pub completion_queues: [usize; 2],
+    /// What it posts, in order.
+    pub requests: Vec<Planned>,
+}
+
+/// A connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConnectionPlan {
+    /// Both ends.
+    pub ends: [EndPlan; 2],
+    /// Largest payload of a packet.
+    pub path_mtu: PathMtu,
+    /// Code of the local ACK timeout.
+    pub timeout: u8,
+    /// Retries after a timeout or sequence error.
+    pub retry_count: u8,
+    /// Retries when no receive is posted; 7 is without end.
+    pub rnr_retry: u8,
+    /// Code of the wait that is asked for when no receive is posted.
+    pub min_rnr_timer: u8,
+    /// Whether packets say that they are ECN-capable.
+    pub ecn: bool,
+    /// All send requests are signaled, whatever they say.
+    pub signal_all: bool,
+    /// Whether the network may stay dead for longer than all retries.
+    pub may_exhaust_retries: bool,
+    /// How long after an error the application lets go of the connection.
+    pub teardown: Span,
+}
+
+/// How an application learns of completions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Polling {
+    /// It looks whenever it runs.
+    Polled,
+    /// It arms the queue for any completion and looks when it is told.
+    AnyEvent,
+    /// It arms the queue for solicited ones, and looks from time to time besides.
+    SolicitedEvent,
+}
+
+/// A machine on the network.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodePlan {
+    /// How the application uses each completion queue.
+    pub completion_queues: Vec<Polling>,
+}
+
+/// What packets meet on their way.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NetworkPlan {
+    /// Time on the way.
+    pub latency: Span,
+    /// Bits per second of each node's outgoing line.
+    pub rate: u64,
+    /// Packets that take a way round, so that others pass them.
+    pub detour: Share,
+    /// How much longer the way round is.
+    pub detour_time: Span,
+    /// From when to when nothing gets through.
+    pub outage: Option<(Instant, Instant)>,
+    /// Random faults.
+    pub faults: FaultPlan,
+    /// Fates of the first packets, one by one; random faults then do not apply.
+    pub script: Option<Script>,
+    /// Whether packets that were sent as a burst may arrive as one.
+    pub bursts: bool,
+    /// Whether receivers see the IPv4 identification.
+    pub sees_identification: bool,
+}
+
+/// Everything of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scenario {
+    /// What all random choices follow from.
+    pub seed: u64,
+    /// A word for people: which kind of scenario.
+    pub name: String,
+    /// The machines.
+    pub nodes: Vec<NodePlan>,
+    /// The connections.
+    pub connections: Vec<ConnectionPlan>,
+    /// The network.
+    pub network: NetworkPlan,
+    /// IPv6 instead of IPv4.
+    pub ipv6: bool,
+    /// What becomes of the IPv4 identification when a packet is sent.
+    pub identification: IdentificationRule,
+    /// Bytes of the largest IP packet.
+    pub mtu: usize,
+    /// The most packets in a burst.
+    pub max_segments: usize,
+    /// When faults end, and the second phase begins, in which everything must end.
+    pub faults_end: Instant,
+    /// Packets that an engine may receive, and send, in a turn.
+    pub turn_budget: usize,
+    /// Time from a completion, or a post, until the application runs again.
+    pub application_delay: Span,
+    /// Time from a post to the engine's turn.
+    pub doorbell_delay: Span,
+    /// The most requests that an end posts when its application runs.
+    pub posts_at_once: u64,
+    /// Bytes of each end's zones: sources, receives, landings.
+    pub zone: usize,
+    /// Bytes that all peers of a node may write and read.
+    pub target: usize,
+}
+
+impl Scenario {
+    /// Whether nothing on the network can make a packet be sent twice.
+    pub fn is_clean(&self) -> bool {
+        self.network.faults.is_empty()
+            && self.network.detour == Share::NONE
+            && self.network.outage.is_none()
+            && self.network.script.is_none()
+    }
+
+    /// Whether a request is wrong on purpose.
+    pub fn has_defects(&self) -> bool {
+        let ends = self.connections.iter().flat_map(|connection| &connection.ends);
+        ends.flat_map(|end| &end.requests).any(|request| request.defect.is_some())
+    }
+
+    /// Whether receives may be posted too late.
+    pub fn has_late_receives(&self) -> bool {
+        let ends = self.connections.iter().flat_map(|connection| &connection.ends);
+        ends.into_iter().any(|end| end.late_receives.is_some())
+    }
+}

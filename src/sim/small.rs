@@ -1,0 +1,199 @@
+//! Small scenarios, each with one idea, for schedules that are tried exhaustively.
+
+use crate::fault::{FaultPlan, Share};
+use crate::queue::PathMtu;
+use crate::time::{Instant, MICROSECOND, MILLISECOND, SECOND};
+use crate::wire::IdentificationRule;
+
+use super::exhaustive::Exhaustive;
+use super::oracle::Defect;
+use super::scenario::{
+    ConnectionPlan, EndPlan, NetworkPlan, NodePlan, Operation, Planned, Polling, Scenario, Span,
+};
+use super::script::{ScriptedFate, Selection};
+
+const MTU: usize = 256;
+/// The third packet is the last before the wrap.
+const BEFORE_WRAP: u32 = 0x00ff_fffd;
+
+/// All small scenarios.
+pub(super) fn all() -> Vec<Exhaustive> {
+    let two_packets = 2 * MTU;
+    let plain = Planned::new;
+    let three = |operation| vec![plain(operation, two_packets); 3];
+    let mut all = vec![
+        exhaustive("three_sends", three(Operation::Send), vec![]),
+        exhaustive("three_writes", three(Operation::Write), vec![]),
+        exhaustive("three_reads", three(Operation::Read), vec![]),
+        exhaustive("three_atomics", atomics(), vec![]),
+        exhaustive("one_of_each", one_of_each(), vec![]),
+        exhaustive("both_ways", both_ways(), both_ways()),
+        exhaustive("fence", fenced(), vec![]),
+        exhaustive("unsignaled", unsignaled(), vec![]),
+        exhaustive("invalidate", vec![plain(Operation::SendInvalidate, 300); 2], vec![]),
+        exhaustive("empty_messages", empty_messages(), vec![]),
+        exhaustive("remote_error", wrong(Operation::Write, Defect::RemoteKey), vec![]),
+        exhaustive("read_error", wrong(Operation::Read, Defect::RemoteBounds), vec![]),
+        exhaustive("atomic_error", wrong(Operation::FetchAdd, Defect::Misaligned), vec![]),
+        exhaustive("receive_too_small", wrong(Operation::Send, Defect::ReceiveTooSmall), vec![]),
+        exhaustive("local_error", wrong(Operation::Send, Defect::LocalKey), vec![]),
+    ];
+    all.push(late_receives("receiver_not_ready", three(Operation::Send)));
+    all.push(late_receives("write_not_ready", three(Operation::WriteImmediate)));
+    all.push(only_answers("answers_to_sends", three(Operation::Send), 0));
+    all.push(only_answers("answers_to_reads", three(Operation::Read), 0));
+    all.push(only_answers("answers_to_a_gap", three(Operation::Write), 1));
+    all.push(only_answers("answers_to_atomics", atomics(), 1));
+    all.push(long_delays("ghosts_of_writes", three(Operation::Write)));
+    all.push(long_delays("ghosts_of_atomics", atomics()));
+    all.push(retries_exhausted());
+    all
+}
+
+fn atomics() -> Vec<Planned> {
+    let add = Planned::new(Operation::FetchAdd, 8);
+    vec![add, Planned::new(Operation::CompareSwap, 8), add]
+}
+
+fn one_of_each() -> Vec<Planned> {
+    vec![
+        Planned::new(Operation::Send, 100),
+        Planned::new(Operation::Read, 2 * MTU),
+        Planned::new(Operation::FetchAdd, 8),
+        Planned::new(Operation::WriteImmediate, MTU + 1),
+    ]
+}
+
+fn both_ways() -> Vec<Planned> {
+    vec![Planned::new(Operation::Send, MTU + 4), Planned::new(Operation::Read, 30)]
+}
+
+/// A READ, and a WRITE over the same bytes that must not come before it.
+fn fenced() -> Vec<Planned> {
+    let whole = TARGET;
+    let write = Planned { fence: true, overlap: true, ..Planned::new(Operation::Write, whole) };
+    vec![Planned::new(Operation::Read, whole), write]
+}
+
+fn unsignaled() -> Vec<Planned> {
+    let quiet = Planned { signaled: false, ..Planned::new(Operation::Write, 2 * MTU) };
+    vec![quiet, Planned { operation: Operation::Send, ..quiet }, Planned::new(Operation::Write, 10)]
+}
+
+fn empty_messages() -> Vec<Planned> {
+    let empty = [
+        Operation::Send,
+        Operation::Write,
+        Operation::Read,
+        Operation::WriteImmediate,
+        Operation::SendImmediate,
+    ];
+    empty.into_iter().map(|operation| Planned::new(operation, 0)).collect()
+}
+
+/// A good request, a wrong one, and one that must be flushed.
+fn wrong(operation: Operation, defect: Defect) -> Vec<Planned> {
+    let length = if operation.is_atomic() { 8 } else { MTU + 50 };
+    let good = Planned::new(Operation::Send, 40);
+    vec![good, Planned::new(operation, length).defective(defect), good]
+}
+
+const ZONE: usize = 4096;
+const TARGET: usize = 1024;
+
+fn exhaustive(name: &str, first: Vec<Planned>, second: Vec<Planned>) -> Exhaustive {
+    Exhaustive::new(scenario(name, first, second), Selection::All)
+}
+
+fn late_receives(name: &str, requests: Vec<Planned>) -> Exhaustive {
+    let mut scenario = scenario(name, requests, vec![]);
+    scenario.connections[0].ends[1].late_receives = Some(Span(30_000, 30_000));
+    Exhaustive::new(scenario, Selection::All)
+}
+
+/// Only answers meet a fate; so many of the first requests are lost in any case.
+fn only_answers(name: &str, requests: Vec<Planned>, lost_requests: usize) -> Exhaustive {
+    let mut exhaustive = Exhaustive::new(scenario(name, requests, vec![]), Selection::Answers);
+    exhaustive.lost_requests = lost_requests;
+    exhaustive
+}
+
+/// What is delayed comes after the retransmission, and second copies too.
+fn long_delays(name: &str, requests: Vec<Planned>) -> Exhaustive {
+    let mut exhaustive = Exhaustive::new(scenario(name, requests, vec![]), Selection::All);
+    exhaustive.hold = 5 * MILLISECOND;
+    exhaustive
+}
+
+/// After the first packets nothing gets through any more.
+fn retries_exhausted() -> Exhaustive {
+    let requests = vec![Planned::new(Operation::Write, 2 * MTU); 2];
+    let mut scenario = scenario("retries_exhausted", requests, vec![]);
+    scenario.connections[0].timeout = 6;
+    scenario.connections[0].retry_count = 2;
+    scenario.connections[0].may_exhaust_retries = true;
+    let mut exhaustive = Exhaustive::new(scenario, Selection::All);
+    exhaustive.rest = ScriptedFate::Drop;
+    exhaustive
+}
+
+fn scenario(name: &str, first: Vec<Planned>, second: Vec<Planned>) -> Scenario {
+    let node = NodePlan { completion_queues: vec![Polling::AnyEvent] };
+    Scenario {
+        seed: 1,
+        name: name.to_owned(),
+        nodes: vec![node.clone(), node],
+        connections: vec![connection(first, second)],
+        network: network(),
+        ipv6: false,
+        identification: IdentificationRule::BasePlusIndex,
+        mtu: 1500,
+        max_segments: 4,
+        faults_end: Instant::ZERO + SECOND,
+        turn_budget: 32,
+        application_delay: Span(1_000, 1_000),
+        doorbell_delay: Span(0, 0),
+        posts_at_once: 16,
+        zone: ZONE,
+        target: TARGET,
+    }
+}
+
+fn connection(first: Vec<Planned>, second: Vec<Planned>) -> ConnectionPlan {
+    let end = |node, requests| EndPlan {
+        node,
+        psn: BEFORE_WRAP,
+        rd_atomic: 2,
+        depth: 8,
+        receive_depth: 8,
+        late_receives: None,
+        completion_queues: [0, 0],
+        requests,
+    };
+    ConnectionPlan {
+        ends: [end(0, first), end(1, second)],
+        path_mtu: PathMtu::Mtu256,
+        timeout: 9,
+        retry_count: 7,
+        rnr_retry: 7,
+        min_rnr_timer: 1,
+        ecn: false,
+        signal_all: false,
+        may_exhaust_retries: false,
+        teardown: Span(MICROSECOND, MICROSECOND),
+    }
+}
+
+fn network() -> NetworkPlan {
+    NetworkPlan {
+        latency: Span(2_000, 2_000),
+        rate: 100_000_000_000,
+        detour: Share::NONE,
+        detour_time: Span(0, 0),
+        outage: None,
+        faults: FaultPlan::default(),
+        script: None,
+        bursts: true,
+        sees_identification: true,
+    }
+}

@@ -1,0 +1,182 @@
+//! What happened, for people and for comparison: a hash over every frame with its time, the last
+//! events in words, and a capture if one is wanted.
+
+use std::collections::VecDeque;
+
+use crate::fault::{Delivery, DropCause, Fate};
+use crate::time::Instant;
+use crate::wire::IdentificationRule;
+use crate::wire::{Message, Packet, SentBurst, Syndrome, frame_headers};
+
+/// Events that are kept unless more are wanted.
+const KEPT: usize = 40;
+/// Bytes of a packet that are kept: all headers.
+const KEPT_BYTES: usize = 56;
+
+/// A frame that was sent, whatever became of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CapturedFrame {
+    /// When.
+    pub time: Instant,
+    /// Ethernet frame, without FCS.
+    pub bytes: Vec<u8>,
+}
+
+/// What is kept of a run beside its outcome.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keep {
+    /// Every frame that is sent.
+    pub frames: bool,
+    /// So many of the last events.
+    pub events: usize,
+}
+
+impl Default for Keep {
+    /// No frames, some events.
+    fn default() -> Self {
+        Self { frames: false, events: KEPT }
+    }
+}
+
+enum Event {
+    Frame { from: usize, head: Vec<u8>, length: usize, fate: Fate },
+    Note(String),
+}
+
+/// See the module's text.
+pub(super) struct Trace {
+    hash: u64,
+    events: VecDeque<(Instant, Event)>,
+    kept: usize,
+    capture: Option<Vec<CapturedFrame>>,
+}
+
+impl Trace {
+    pub(super) fn new(keep: Keep) -> Self {
+        let capture = keep.frames.then(Vec::new);
+        let (hash, events) = (0xcbf2_9ce4_8422_2325, VecDeque::new());
+        Self { hash, events, kept: keep.events, capture }
+    }
+
+    /// A hash over everything so far.
+    pub(super) fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    pub(super) fn take_capture(&mut self) -> Vec<CapturedFrame> {
+        self.capture.take().unwrap_or_default()
+    }
+
+    /// One packet of a burst was sent.
+    pub(super) fn frame(
+        &mut self,
+        now: Instant,
+        from: usize,
+        burst: &SentBurst,
+        identification: u16,
+        bytes: &[u8],
+        fate: Fate,
+    ) {
+        self.mix(now.as_nanos());
+        self.mix(u64::from(crc32fast::hash(bytes)) << 32 | bytes.len() as u64);
+        self.mix((from as u64) << 48 | u64::from(identification) << 16 | fate_number(fate));
+        let head = bytes[..bytes.len().min(KEPT_BYTES)].to_vec();
+        self.keep(now, Event::Frame { from, head, length: bytes.len(), fate });
+        if let Some(capture) = &mut self.capture {
+            let headers =
+                frame_headers(&burst.flow, identification, burst.traffic_class, 64, bytes.len());
+            let bytes = [headers.as_bytes(), bytes].concat();
+            capture.push(CapturedFrame { time: now, bytes });
+        }
+    }
+
+    /// Something happened that is not a frame.
+    pub(super) fn note(&mut self, now: Instant, text: String) {
+        self.mix(u64::from(crc32fast::hash(text.as_bytes())));
+        self.keep(now, Event::Note(text));
+    }
+
+    fn keep(&mut self, now: Instant, event: Event) {
+        if self.events.len() >= self.kept {
+            self.events.pop_front();
+        }
+        self.events.push_back((now, event));
+    }
+
+    fn mix(&mut self, value: u64) {
+        let mixed = (self.hash ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.hash = mixed ^ mixed >> 29;
+    }
+
+    /// The last events, one a line, oldest first.
+    pub(super) fn last_events(&self) -> Vec<String> {
+        let line = |(time, event): &(Instant, Event)| match event {
+            Event::Note(text) => format!("{}  {text}", stamp(*time)),
+            Event::Frame { from, head, length, fate } => {
+                let what = describe(head, *length);
+                format!("{}  node {from} sends {what}{}", stamp(*time), fate_in_words(*fate))
+            }
+        };
+        self.events.iter().map(line).collect()
+    }
+}
+
+/// Microseconds with three decimals.
+fn stamp(time: Instant) -> String {
+    let nanoseconds = time.as_nanos();
+    format!("{:>10}.{:03} us", nanoseconds / 1000, nanoseconds % 1000)
+}
+
+/// The identification that a segment of a burst gets.
+pub(super) fn identification(rule: IdentificationRule, burst: &SentBurst, index: usize) -> u16 {
+    rule.of_segment(burst.first_identification, index)
+}
+
+fn describe(head: &[u8], length: usize) -> String {
+    // The kept head ends somewhere in the payload: cut to whole words, it still parses.
+    let Ok(packet) = Packet::parse(&head[..head.len() & !3]) else {
+        return format!("{length} bytes, opcode {:#04x}", head.first().copied().unwrap_or(0xff));
+    };
+    let headers = packet.headers;
+    let name = headers.opcode().and_then(crate::wire::Opcode::from_byte).map_or("?", |o| o.name());
+    let ack = if headers.ack_request { " AckReq" } else { "" };
+    let syndrome = match headers.message {
+        Message::Acknowledge(aeth) => match aeth.syndrome {
+            Syndrome::Ack(_) => format!(" msn {}", aeth.msn),
+            other => format!(" {other:?} msn {}", aeth.msn),
+        },
+        _ => String::new(),
+    };
+    let (to, psn) = (headers.destination, headers.psn.value());
+    format!("{name} psn {psn:#08x} to {to}, {length} bytes{ack}{syndrome}")
+}
+
+fn fate_number(fate: Fate) -> u64 {
+    match fate {
+        Fate::Drop(DropCause::Loss) => 1,
+        Fate::Drop(DropCause::QueueFull) => 2,
+        Fate::Deliver(delivery) => {
+            let changed = u64::from(delivery.corruption.is_some()) << 3;
+            4 | changed | u64::from(delivery.duplicate.is_some()) << 4 | delivery.delay << 5
+        }
+    }
+}
+
+fn fate_in_words(fate: Fate) -> String {
+    let Fate::Deliver(delivery) = fate else { return "  [lost]".to_owned() };
+    let Delivery { delay, duplicate, corruption, mark_ce } = delivery;
+    let mut words = Vec::new();
+    if delay > 0 {
+        words.push(format!("{} us late", delay / 1000));
+    }
+    if let Some(after) = duplicate {
+        words.push(format!("again after {} us", after / 1000));
+    }
+    if let Some(flip) = corruption {
+        words.push(format!("byte {} bit {} wrong", flip.byte, flip.bit));
+    }
+    if mark_ce {
+        words.push("CE".to_owned());
+    }
+    if words.is_empty() { String::new() } else { format!("  [{}]", words.join(", ")) }
+}

@@ -1,0 +1,345 @@
+//! The world: virtual time, a calendar, and whose turn it is.
+//!
+//! ```text
+//!   calendar ─┬─ arrival ──────▶ inbox, then the node's engine gets a turn
+//!             ├─ turn ─────────▶ deadline or doorbell: the engine gets a turn
+//!             ├─ application ──▶ polls, posts
+//!             └─ control ──────▶ lets go of a broken connection, connects anew
+//! ```
+//!
+//! The engine cannot tell it from the real world: it is given the same turns through the same port.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use crate::engine::{Effects, PortCapabilities, SourcePorts};
+use crate::rng::Rng;
+use crate::time::{Instant, MICROSECOND, MILLISECOND, SECOND};
+
+use super::end::End;
+use super::endings::Endings;
+use super::network::Network;
+use super::node::{Node, address};
+use super::oracle::{Oracle, Rule, Violation};
+use super::scenario::{Scenario, Span};
+use super::trace::{Keep, Trace};
+
+/// After faults have ended, everything must end within this.
+const PATIENCE: u64 = 20 * SECOND;
+/// When all work has ended, the network must fall silent within this.
+const SILENCE: u64 = 2 * SECOND;
+/// More events than any run has; more means that it goes round in circles.
+const EVENT_LIMIT: u64 = 4_000_000;
+
+/// What is on the calendar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Event {
+    Arrival(usize),
+    Turn(usize),
+    Application(usize),
+    Teardown(usize),
+    Reconnect(usize),
+    EndFaults,
+}
+
+/// What a connection is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    Up,
+    /// An error was seen; the application will let go of it.
+    Broken,
+    /// Both ends are in error and being emptied.
+    Emptying,
+    /// Nothing is left to do.
+    Down,
+}
+
+/// See the module's text.
+pub(super) struct World {
+    pub(super) scenario: Scenario,
+    pub(super) now: Instant,
+    calendar: BinaryHeap<Reverse<(Instant, u64, Event)>>,
+    entries: u64,
+    pub(super) rng: Rng,
+    pub(super) nodes: Vec<Node>,
+    /// Ends `2k` and `2k + 1` are those of connection `k`.
+    pub(super) ends: Vec<End>,
+    pub(super) phases: Vec<Phase>,
+    pub(super) network: Network,
+    pub(super) oracle: Oracle,
+    effects: Effects,
+    faults_ended: Option<Instant>,
+    pub(super) requests: u64,
+    pub(super) completions: u64,
+    pub(super) reconnections: u64,
+    pub(super) endings: Endings,
+}
+
+impl World {
+    /// The world of a scenario, with all connections made.
+    pub(super) fn new(scenario: &Scenario, keep: Keep) -> Self {
+        let mut rng = Rng::new(scenario.seed);
+        let mut oracle = Oracle::new();
+        let capabilities = capabilities(scenario);
+        let count = scenario.nodes.len();
+        let nodes: Vec<Node> = (0..count)
+            .map(|node| Node::new(scenario, node, &capabilities, &mut rng, &mut oracle))
+            .collect();
+        let addresses = (0..count).map(|node| address(node, scenario.ipv6)).collect();
+        let network =
+            Network::new(&scenario.network, capabilities, addresses, rng.fork(), Trace::new(keep));
+        let mut world = Self {
+            scenario: scenario.clone(),
+            now: Instant::ZERO,
+            calendar: BinaryHeap::new(),
+            entries: 0,
+            rng,
+            nodes,
+            ends: Vec::new(),
+            phases: Vec::new(),
+            network,
+            oracle,
+            effects: Effects::default(),
+            faults_ended: None,
+            requests: 0,
+            completions: 0,
+            reconnections: 0,
+            endings: Endings::default(),
+        };
+        world.create_connections();
+        world.put(scenario.faults_end, Event::EndFaults);
+        world
+    }
+
+    /// Lets time pass until everything has ended and the network is silent.
+    pub(super) fn run(&mut self) -> Result<(), Violation> {
+        let mut events = 0;
+        let mut finished = None;
+        while let Some(Reverse((at, _, event))) = self.calendar.pop() {
+            if finished.is_some() && event == Event::EndFaults {
+                continue;
+            }
+            self.now = at;
+            self.check_time(events, finished)?;
+            events += 1;
+            self.handle(event)?;
+            if finished.is_none() && self.is_finished() {
+                finished = Some(self.now);
+                // What is still on its way arrives, late or not, but nothing new happens to it.
+                self.end_faults();
+            }
+        }
+        if finished.is_none() {
+            return Err(self.unfinished("nothing is left on the calendar"));
+        }
+        self.check_end()
+    }
+
+    fn check_time(&self, events: u64, finished: Option<Instant>) -> Result<(), Violation> {
+        if events >= EVENT_LIMIT {
+            return Err(self.unfinished("events never end"));
+        }
+        if finished.is_some_and(|at| self.now.since(at) > SILENCE) {
+            let text = "all work has ended, but an engine still wants turns".to_owned();
+            return Err(Violation::new(Rule::Liveness, text));
+        }
+        if self.faults_ended.is_some_and(|at| self.now.since(at) > PATIENCE) {
+            return Err(self.unfinished("faults ended 20 s ago"));
+        }
+        Ok(())
+    }
+
+    /// What has not ended, in words.
+    fn unfinished(&self, why: &str) -> Violation {
+        let mut text = format!("{why}, but work has not ended:");
+        for (number, end) in self.ends.iter().enumerate() {
+            let outstanding = self.oracle.outstanding_sends(end.id);
+            let receives = self.oracle.outstanding_receives(end.id);
+            let left = end.plan.requests.len() - end.cursor;
+            if outstanding + receives + left > 0 {
+                text += &format!(
+                    " end {number} ({}, {:?}) has {outstanding} sends and {receives} receives \
+                     outstanding, {left} not posted{};",
+                    end.queues.state(),
+                    self.phases[number / 2],
+                    self.next_in_words(number),
+                );
+            }
+        }
+        Violation::new(Rule::Liveness, text)
+    }
+
+    fn next_in_words(&self, end: usize) -> String {
+        let this = &self.ends[end];
+        let Some(next) = this.plan.requests.get(this.cursor) else { return String::new() };
+        let claimed = self.ends[end ^ 1].window.is_claimed;
+        format!(
+            " (next is {:?} of {} bytes, window claimed: {claimed})",
+            next.operation, next.length
+        )
+    }
+
+    fn handle(&mut self, event: Event) -> Result<(), Violation> {
+        match event {
+            Event::Arrival(flight) => {
+                let node = self.network.arrive(flight);
+                self.turn(node)
+            }
+            Event::Turn(node) if self.nodes[node].turn_at == self.now => self.turn(node),
+            Event::Application(node) if self.nodes[node].application_at == self.now => {
+                self.nodes[node].application_at = Instant::NEVER;
+                self.run_application(node)
+            }
+            // An entry that a later decision replaced.
+            Event::Turn(_) | Event::Application(_) => Ok(()),
+            Event::Teardown(connection) => self.let_go(connection),
+            Event::Reconnect(connection) => self.try_reconnect(connection),
+            Event::EndFaults => {
+                self.end_faults();
+                self.oracle.check_memory()
+            }
+        }
+    }
+
+    fn end_faults(&mut self) {
+        if self.faults_ended.is_none() {
+            self.faults_ended = Some(self.now);
+            self.network.end_faults();
+        }
+    }
+
+    /// Gives a node's engine one turn.
+    fn turn(&mut self, node: usize) -> Result<(), Violation> {
+        let engine = &mut self.nodes[node].engine;
+        let mut port = self.network.port(node, self.now);
+        let report = engine.turn(self.now, &mut port, self.scenario.turn_budget);
+        engine.check_invariants();
+        self.network.check()?;
+        self.tell_applications(node);
+        let arrivals: Vec<_> = self.network.take_scheduled().collect();
+        for arrival in arrivals {
+            self.put(arrival.at, Event::Arrival(arrival.flight));
+        }
+        let next = if report.more {
+            self.now + MICROSECOND
+        } else {
+            // A deadline that has passed is due now, but time must go on.
+            report.next_deadline.max(self.now + 1)
+        };
+        self.set_turn(node, next);
+        self.notice_completions(node);
+        Ok(())
+    }
+
+    /// Whoever waits for what the engine has done is told, as the last thing of every call to it.
+    pub(super) fn tell_applications(&mut self, node: usize) {
+        self.nodes[node].engine.take_effects(&mut self.effects);
+        self.effects.notify();
+        self.effects.events.clear();
+    }
+
+    /// Whoever polls looks soon after there is something; whoever was told, too.
+    fn notice_completions(&mut self, node: usize) {
+        let wakes = self.nodes[node].queues.iter().any(|queue| match queue.polling {
+            super::scenario::Polling::Polled => queue.queue.waiting() > 0,
+            _ => queue.is_told(),
+        });
+        if wakes {
+            let delay = self.choose(self.scenario.application_delay);
+            self.run_application_at(node, self.now + delay);
+        }
+    }
+
+    pub(super) fn choose(&mut self, span: Span) -> u64 {
+        self.rng.between(span.0, span.1)
+    }
+
+    pub(super) fn put(&mut self, at: Instant, event: Event) {
+        self.entries += 1;
+        self.calendar.push(Reverse((at, self.entries, event)));
+    }
+
+    /// The engine's next turn is at this time and no other.
+    fn set_turn(&mut self, node: usize, at: Instant) {
+        if self.nodes[node].turn_at != at {
+            self.nodes[node].turn_at = at;
+            if at != Instant::NEVER {
+                self.put(at, Event::Turn(node));
+            }
+        }
+    }
+
+    /// The engine's next turn is at this time or before.
+    pub(super) fn turn_by(&mut self, node: usize, at: Instant) {
+        if at < self.nodes[node].turn_at {
+            self.set_turn(node, at);
+        }
+    }
+
+    /// The application runs at this time or before.
+    pub(super) fn run_application_at(&mut self, node: usize, at: Instant) {
+        if at < self.nodes[node].application_at {
+            self.nodes[node].application_at = at;
+            self.put(at, Event::Application(node));
+        }
+    }
+
+    /// Something was posted: the engine gets a turn soon.
+    pub(super) fn ring(&mut self, node: usize) {
+        let delay = self.choose(self.scenario.doorbell_delay);
+        self.turn_by(node, self.now + delay);
+    }
+
+    fn is_finished(&self) -> bool {
+        self.phases.iter().enumerate().all(|(connection, phase)| match phase {
+            Phase::Down => true,
+            Phase::Up => self.ends[2 * connection..2 * connection + 2].iter().all(|end| {
+                end.is_exhausted()
+                    && self.oracle.outstanding_sends(end.id) == 0
+                    && self.oracle.outstanding_receives(end.id) == 0
+            }),
+            Phase::Broken | Phase::Emptying => false,
+        })
+    }
+
+    fn check_end(&mut self) -> Result<(), Violation> {
+        for node in 0..self.nodes.len() {
+            self.poll_all(node)?;
+        }
+        for connection in 0..self.phases.len() {
+            if self.phases[connection] == Phase::Up {
+                self.oracle.disconnect(self.ends[2 * connection].id)?;
+            }
+        }
+        self.oracle.check_memory()?;
+        self.oracle.check_words()?;
+        self.check_counters()?;
+        super::economy::check(&self.scenario, &self.network.tally, self.reconnections)
+    }
+
+    /// What engines say that they sent is what the network carried.
+    fn check_counters(&self) -> Result<(), Violation> {
+        use crate::engine::Counter;
+        let engines = self.nodes.iter().map(|node| node.engine.counters());
+        let sent: u64 = engines.map(|counters| counters.get(Counter::SentPackets)).sum();
+        let carried = self.network.tally.packets();
+        if sent == carried && self.network.in_flight() == 0 {
+            return Ok(());
+        }
+        let text = format!("engines count {sent} packets sent, the network carried {carried}");
+        Err(Violation::new(Rule::Invariant, text))
+    }
+}
+
+fn capabilities(scenario: &Scenario) -> PortCapabilities {
+    PortCapabilities {
+        mtu: scenario.mtu,
+        max_segments: scenario.max_segments,
+        max_burst_bytes: (scenario.mtu * scenario.max_segments).min(65_507).max(scenario.mtu),
+        identification: scenario.identification,
+        source_ports: SourcePorts::Any,
+    }
+}
+
+/// How long until the application looks again although nothing told it to.
+pub(super) const LOOK_AGAIN: u64 = MILLISECOND;

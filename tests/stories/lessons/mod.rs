@@ -1,0 +1,41 @@
+//! Forty-four faults of a shipping software RoCE over ten years, each with a test named after what
+//! is right, or with the reason why it has none yet. The last test counts them.
+
+mod queues;
+mod requester;
+mod responder;
+mod wire;
+
+use std::collections::BTreeSet;
+
+/// Lessons without a test here, and why.
+const LISTED: [(u32, &str); 7] = [
+    (7, "comes with ATOMIC WRITE; until then its opcode is refused (sequence.rs)"),
+    (9, "comes with UD"),
+    (10, "comes with UC and UD"),
+    (33, "comes with memory windows"),
+    (36, "comes with UD multicast"),
+    (38, "comes with FLUSH; until then its opcode is refused (sequence.rs)"),
+    (43, "cannot apply: the rings are shared between an application and its own process's engine"),
+];
+
+#[test]
+fn every_lesson_is_tested_or_listed_with_a_reason() {
+    let sources = [
+        include_str!("queues.rs"),
+        include_str!("requester.rs"),
+        include_str!("responder.rs"),
+        include_str!("wire.rs"),
+    ];
+    let tested: Vec<u32> = sources
+        .iter()
+        .flat_map(|source| source.lines())
+        .filter_map(|line| line.strip_prefix("fn lesson_"))
+        .map(|rest| rest[..2].parse().expect("two digits follow lesson_"))
+        .collect();
+    let listed = LISTED.iter().map(|(number, _)| *number);
+    let all: Vec<u32> = tested.iter().copied().chain(listed).collect();
+    let distinct: BTreeSet<u32> = all.iter().copied().collect();
+    assert_eq!(distinct, (1..=44).collect());
+    assert_eq!(all.len(), 44, "no lesson twice");
+}
