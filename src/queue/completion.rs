@@ -259,9 +259,10 @@ impl CompletionQueue {
         self.ring.len()
     }
 
-    /// Sets who is told when an armed queue gets a completion. Only the first call counts.
-    pub fn set_notifier(&self, notifier: Box<dyn Notify>) {
-        let _ = self.notifier.set(notifier);
+    /// Sets who is told when an armed queue gets a completion. Only the first call counts; returns
+    /// whether this was it.
+    pub fn set_notifier(&self, notifier: Box<dyn Notify>) -> bool {
+        self.notifier.set(notifier).is_ok()
     }
 
     /// Asks for one notification at the next completion; with `solicited_only`, at the next

@@ -9,7 +9,7 @@
 //!  poll ◀──────── CompletionQueue ◀───── push ────
 //! ```
 //!
-//! All queues are rings of atomic words ([`ring`]): no unsafe code, no lock shared with the engine.
+//! All queues are rings of atomic words (`ring`): no unsafe code, no lock shared with the engine.
 
 mod attributes;
 mod completion;
