@@ -17,7 +17,7 @@ use uroce::queue::{
     SendFlags, SendOperation, SendRequest, Sge,
 };
 use uroce::time::Instant;
-use uroce::wire::{Psn, ReceivedBurst, Rkey, SentBurst};
+use uroce::wire::{Psn, QKey, ReceivedBurst, Rkey, SentBurst};
 
 /// Numbers of the test's world.
 pub struct Ends;
@@ -110,8 +110,13 @@ impl Pair {
 
     /// Both in RTS; the peer may do what `access` says.
     pub fn with_access(mtu: PathMtu, access: Access) -> Self {
+        Self::of_kind(QueuePairKind::Rc, mtu, access)
+    }
+
+    /// Both in RTS, of a transport.
+    pub fn of_kind(kind: QueuePairKind, mtu: PathMtu, access: Access) -> Self {
         let addresses = [1, 2].map(|last| IpAddr::V4(Ipv4Addr::new(10, 0, 0, last)));
-        let mut sides = [0, 1].map(|index| Side::new(index as u64 + 1, addresses[index]));
+        let mut sides = [0, 1].map(|index| Side::new(index as u64 + 1, addresses[index], kind));
         for index in 0..2 {
             let peer = sides[1 - index].queues.number();
             let attributes = QueuePairAttributes {
@@ -131,7 +136,7 @@ impl Pair {
                 rnr_retry: Some(7),
                 ..QueuePairAttributes::default()
             };
-            sides[index].connect(&attributes);
+            sides[index].connect(&attributes_of(kind, attributes));
         }
         Self { now: Instant::ZERO, sides }
     }
@@ -231,7 +236,7 @@ impl Pair {
 }
 
 impl Side {
-    fn new(seed: u64, address: IpAddr) -> Self {
+    fn new(seed: u64, address: IpAddr, kind: QueuePairKind) -> Self {
         let wire = Wire::new();
         let options = EngineOptions::new(seed, vec![address]);
         let mut engine = Engine::new(options, wire.capabilities());
@@ -239,7 +244,7 @@ impl Side {
         let completions = engine.create_completion_queue(1024).unwrap();
         let queues = engine
             .create_queue_pair(&QueuePairOptions {
-                kind: QueuePairKind::Rc,
+                kind,
                 domain,
                 send_completions: Arc::clone(&completions),
                 receive_completions: Arc::clone(&completions),
@@ -258,6 +263,7 @@ impl Side {
             pkey_index: all.pkey_index,
             port: all.port,
             access: all.access,
+            qkey: all.qkey,
             ..QueuePairAttributes::to_state(QueuePairState::Init)
         };
         let rtr = QueuePairAttributes {
@@ -285,5 +291,31 @@ impl Side {
     pub fn sge(&self, offset: usize, length: usize) -> Sge {
         let address = self.memory.address() + offset as u64;
         Sge { address, length: length as u32, key: self.keys.local }
+    }
+}
+
+/// Queue key of datagram queue pairs.
+pub const QKEY: QKey = QKey::new(0x1111_1111);
+
+/// What of the attributes a transport takes.
+fn attributes_of(kind: QueuePairKind, all: QueuePairAttributes) -> QueuePairAttributes {
+    match kind {
+        QueuePairKind::Rc => all,
+        QueuePairKind::Uc => QueuePairAttributes {
+            max_destination_rd_atomic: None,
+            max_rd_atomic: None,
+            min_rnr_timer: None,
+            timeout: None,
+            retry_count: None,
+            rnr_retry: None,
+            ..all
+        },
+        QueuePairKind::Ud => QueuePairAttributes {
+            pkey_index: all.pkey_index,
+            port: all.port,
+            qkey: Some(QKEY),
+            send_psn: all.send_psn,
+            ..QueuePairAttributes::default()
+        },
     }
 }
