@@ -247,7 +247,7 @@ fn a_datagram_is_one_packet_and_longer_ones_fail_where_they_are_sent() {
 
 #[test]
 fn operations_that_a_transport_lacks_are_refused_when_they_are_posted() {
-    let mut pair = uc();
+    let pair = uc();
     let read = SendOperation::Read(pair.remote(1, 0));
     let request = uroce::queue::SendRequest {
         id: 1,

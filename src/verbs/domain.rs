@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use super::{CompletionQueue, Context, ForeignRegion, MemoryRegion, QueuePair, VerbsError};
+use super::{
+    AddressHandle, CompletionQueue, Context, ForeignRegion, MemoryRegion, QueuePair, VerbsError,
+};
 use crate::engine;
 use crate::host;
 use crate::memory::{DomainId, OwnedMemory};
-use crate::queue::{Access, QueueCapacities, QueuePairKind};
+use crate::queue::{Access, AddressVector, QueueCapacities, QueuePairKind};
 
 /// A protection domain: a queue pair reaches only memory of its own one. Clones are the same
 /// domain; it ends with the last of them and of what was made in it.
@@ -30,7 +32,7 @@ impl Drop for Inner {
 /// What a queue pair is created with.
 #[derive(Clone, Copy)]
 pub struct QueuePairOptions<'a> {
-    /// Transport. RC so far.
+    /// Transport.
     pub kind: QueuePairKind,
     /// Where completions of sends go.
     pub send_completions: &'a CompletionQueue,
@@ -87,6 +89,21 @@ impl ProtectionDomain {
     pub fn allocate(&self, length: usize, access: Access) -> Result<MemoryRegion, VerbsError> {
         let memory = OwnedMemory::try_new(length).ok_or(VerbsError::OutOfMemory { length })?;
         self.register(memory, access)
+    }
+
+    /// A new address handle: how datagrams reach the port at an address.
+    ///
+    /// # Errors
+    /// We have no address of that index, or it is of another family than the destination; or a
+    /// limit of the device.
+    pub fn create_address_handle(
+        &self,
+        address: &AddressVector,
+    ) -> Result<AddressHandle, VerbsError> {
+        let id = self
+            .context()
+            .control(|engine, _| engine.create_address_handle(self.inner.id, address))??;
+        Ok(AddressHandle::new(self.clone(), id))
     }
 
     /// Registers memory that someone else owns, of any alignment.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::{CompletionQueue, Context, Endpoint, ProtectionDomain, VerbsError};
 use crate::engine::QueuePairStatus;
 use crate::queue::{
-    Payload, PostError, QueuePairAttributes, QueuePairQueues, QueuePairState, ReceiveRequest,
-    SendFlags, SendOperation, SendRequest, Sge,
+    Payload, PostError, QueuePairAttributes, QueuePairKind, QueuePairQueues, QueuePairState,
+    ReceiveRequest, SendFlags, SendOperation, SendRequest, Sge,
 };
 use crate::wire::{Psn, Qpn};
 
@@ -34,6 +34,11 @@ impl QueuePair {
     /// Its number, which a peer has to know.
     pub fn number(&self) -> Qpn {
         self.queues.number()
+    }
+
+    /// Its transport.
+    pub fn kind(&self) -> QueuePairKind {
+        self.queues.kind()
     }
 
     /// Its state at this moment.
