@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-use super::{ControlError, Engine, MemoryKeys, QueuePairOptions, QueuePairStatus};
+use super::{AsyncEvent, ControlError, Engine, MemoryKeys, QueuePairOptions, QueuePairStatus};
 use crate::memory::{Backing, DomainId, OwnedMemory};
 use crate::queue::sync::Arc;
 use crate::queue::{
     Access, AddressHandleId, AddressVector, CompletionQueue, QueueCapacities, QueuePairAttributes,
-    QueuePairQueues,
+    QueuePairQueues, ReceiveQueue,
 };
 use crate::time::Instant;
 use crate::transport::{Device, Peer, QueuePair};
@@ -176,6 +176,22 @@ impl Engine {
         &mut self,
         options: &QueuePairOptions,
     ) -> Result<Arc<QueuePairQueues>, ControlError> {
+        self.create_queue_pair_sharing(options, None)
+    }
+
+    /// The same, with receives from a shared queue; those of the options' own capacities do not
+    /// count then.
+    ///
+    /// # Errors
+    /// As [`Engine::create_queue_pair`], or the shared queue is not of this device.
+    pub fn create_queue_pair_sharing(
+        &mut self,
+        options: &QueuePairOptions,
+        shared: Option<&Arc<ReceiveQueue>>,
+    ) -> Result<Arc<QueuePairQueues>, ControlError> {
+        if let Some(shared) = shared {
+            self.position_of_shared(shared)?;
+        }
         self.check_domain(options.domain)?;
         self.position_of(&options.send_completions)?;
         self.position_of(&options.receive_completions)?;
@@ -195,6 +211,7 @@ impl Engine {
             &options.capacities,
             completions,
             Arc::clone(&self.doorbells),
+            shared.map(Arc::clone),
         ));
         let pair = QueuePair::new(
             slot,
@@ -233,6 +250,69 @@ impl Engine {
                 return number;
             }
         }
+    }
+
+    /// A new shared receive queue.
+    ///
+    /// # Errors
+    /// Sizes out of range, or a limit of the device.
+    pub fn create_shared_receive_queue(
+        &mut self,
+        requests: u32,
+        segments: u32,
+    ) -> Result<Arc<ReceiveQueue>, ControlError> {
+        let limits = &self.options.limits;
+        if self.shared_queues.len() >= limits.shared_receive_queues as usize {
+            let limit = limits.shared_receive_queues;
+            return Err(ControlError::Limit { what: "shared receive queues", limit });
+        }
+        check_range("receive work requests", requests, 1, limits.work_requests)?;
+        check_range("receive segments", segments, 0, limits.segments)?;
+        let queue = Arc::new(ReceiveQueue::new(requests, segments as usize));
+        self.shared_queues.push(Arc::clone(&queue));
+        Ok(queue)
+    }
+
+    /// Asks for one event when fewer than `limit` receives are left in a shared queue; 0 asks for
+    /// none.
+    ///
+    /// # Errors
+    /// The queue is not of this device, or has fewer entries than `limit`.
+    pub fn set_shared_limit(
+        &mut self,
+        queue: &Arc<ReceiveQueue>,
+        limit: u32,
+    ) -> Result<(), ControlError> {
+        self.position_of_shared(queue)?;
+        check_range("receives as a limit", limit, 0, queue.capacity())?;
+        queue.set_limit(limit);
+        if queue.take_limit_event() {
+            self.effects.event(AsyncEvent::SharedReceiveQueueLimit(Arc::clone(queue)));
+        }
+        Ok(())
+    }
+
+    /// Ends a shared receive queue.
+    ///
+    /// # Errors
+    /// It is not of this device, or queue pairs still use it.
+    pub fn destroy_shared_receive_queue(
+        &mut self,
+        queue: &Arc<ReceiveQueue>,
+    ) -> Result<(), ControlError> {
+        let position = self.position_of_shared(queue)?;
+        let uses = |pair: &&QueuePair| Arc::ptr_eq(&pair.base.queues.receive, queue);
+        let users = self.live_pairs().filter(uses).count();
+        if users > 0 {
+            return Err(ControlError::SharedQueueBusy { users });
+        }
+        self.shared_queues.swap_remove(position);
+        Ok(())
+    }
+
+    fn position_of_shared(&self, queue: &Arc<ReceiveQueue>) -> Result<usize, ControlError> {
+        let mut queues = self.shared_queues.iter();
+        queues.position(|known| Arc::ptr_eq(known, queue)).ok_or(ControlError::NoSuchSharedQueue)
     }
 
     /// A new address handle, for datagrams of queue pairs of `domain`.

@@ -19,6 +19,8 @@ pub struct Limits {
     pub completion_queues: u32,
     /// Entries of a completion queue.
     pub completions: u32,
+    /// Shared receive queues.
+    pub shared_receive_queues: u32,
     /// Protection domains.
     pub domains: u32,
     /// Memory regions.
@@ -38,6 +40,7 @@ impl Default for Limits {
             inline_bytes: 1024,
             completion_queues: 65_536,
             completions: 4_194_304,
+            shared_receive_queues: 65_536,
             domains: 65_536,
             regions: 1_048_576,
             address_handles: 1_048_576,

@@ -22,7 +22,7 @@ use std::net::IpAddr;
 use crate::memory::{AccessError, DomainId, KeyTable, RegisterError};
 use crate::queue::sync::Arc;
 use crate::queue::{
-    CompletionQueue, Doorbells, QueueCapacities, QueuePairAttributes, QueuePairKind,
+    CompletionQueue, Doorbells, QueueCapacities, QueuePairAttributes, QueuePairKind, ReceiveQueue,
 };
 use crate::rng::Rng;
 use crate::transport::{AddressHandles, PathTable, QueuePair, ReadyList};
@@ -135,6 +135,15 @@ pub enum ControlError {
         /// Queue pairs that use it.
         users: usize,
     },
+    /// The shared receive queue is not of this device, or was destroyed.
+    #[error("there is no such shared receive queue on this device")]
+    NoSuchSharedQueue,
+    /// The shared receive queue is in use.
+    #[error("the shared receive queue is in use by {users} queue pairs: destroy them first")]
+    SharedQueueBusy {
+        /// Queue pairs that use it.
+        users: usize,
+    },
     /// No queue pair has this number.
     #[error("there is no queue pair {0} on this device")]
     NoSuchPair(Qpn),
@@ -163,6 +172,7 @@ pub struct Engine {
     domains: HashSet<DomainId>,
     next_domain: u32,
     completion_queues: Vec<Arc<CompletionQueue>>,
+    shared_queues: Vec<Arc<ReceiveQueue>>,
     pairs: Vec<Option<Box<QueuePair>>>,
     free_slots: Vec<u32>,
     by_number: HashMap<Qpn, u32>,
@@ -202,6 +212,7 @@ impl Engine {
             domains: HashSet::new(),
             next_domain: 0,
             completion_queues: Vec::new(),
+            shared_queues: Vec::new(),
             pairs: Vec::new(),
             free_slots: Vec::new(),
             by_number: HashMap::new(),

@@ -3,18 +3,20 @@
 use super::request::{PostError, ReceiveRequest, total_length};
 use super::ring::{WordRing, get, halves, pair, put};
 use super::send::{SegmentList, write_segments};
-use super::sync::{Mutex, lock};
+use super::sync::{AtomicU32, Mutex, Ordering, lock};
 
 const ID: usize = 0;
 const SHAPE: usize = 1;
 const HEAD_WORDS: usize = 2;
 const SEGMENT_WORDS: usize = 2;
 
-/// A receive queue of fixed capacity.
+/// A receive queue of fixed capacity, of one queue pair or shared by several.
 pub struct ReceiveQueue {
     ring: WordRing,
     max_segments: usize,
     posting: Mutex<()>,
+    /// Below so many posted receives the application wants to know, once; 0 is never.
+    limit: AtomicU32,
 }
 
 /// A posted receive as the engine reads it; its segments stay in the queue.
@@ -28,7 +30,12 @@ pub(crate) struct ReceiveHead {
 impl ReceiveQueue {
     pub(crate) fn new(capacity: u32, max_segments: usize) -> Self {
         let stride = HEAD_WORDS + max_segments * SEGMENT_WORDS;
-        Self { ring: WordRing::new(capacity, stride), max_segments, posting: Mutex::new(()) }
+        Self {
+            ring: WordRing::new(capacity, stride),
+            max_segments,
+            posting: Mutex::new(()),
+            limit: AtomicU32::new(0),
+        }
     }
 
     /// Entries in all.
@@ -41,6 +48,25 @@ impl ReceiveQueue {
         self.max_segments
     }
 
+    /// Below how many posted receives an event comes; 0 if none will.
+    pub fn limit(&self) -> u32 {
+        self.limit.load(Ordering::Acquire)
+    }
+
+    /// Sets the limit. Only the engine calls this, under its lock.
+    pub(crate) fn set_limit(&self, limit: u32) {
+        self.limit.store(limit, Ordering::Release);
+    }
+
+    /// Whether the number of posted receives has fallen below the limit; true once for each setting.
+    pub(crate) fn take_limit_event(&self) -> bool {
+        let reached = self.posted() < self.limit();
+        if reached {
+            self.set_limit(0);
+        }
+        reached
+    }
+
     /// Entries posted and not yet consumed.
     pub fn posted(&self) -> u32 {
         self.ring.len()
@@ -48,7 +74,7 @@ impl ReceiveQueue {
 
     /// Queues requests in order until one is refused. Returns how many were queued, and why the
     /// next one was not.
-    pub(crate) fn post(&self, requests: &[ReceiveRequest<'_>]) -> (usize, Result<(), PostError>) {
+    pub fn post(&self, requests: &[ReceiveRequest<'_>]) -> (usize, Result<(), PostError>) {
         let _guard = lock(&self.posting);
         for (count, request) in requests.iter().enumerate() {
             if let Err(error) = self.post_one(request) {

@@ -143,7 +143,9 @@ impl QueuePair {
         self.leave_path(ctx);
         self.base.queues.set_state(QueuePairState::Reset);
         self.base.queues.send.clear();
-        self.base.queues.receive.clear();
+        if !self.base.queues.shares_receives() {
+            self.base.queues.receive.clear();
+        }
         self.base.attributes = QueuePairAttributes::default();
         self.sending = SendingHalf::new(kind, self.base.queues.send.tail());
         self.receiving = ReceivingHalf::new(kind);
