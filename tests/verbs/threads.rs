@@ -85,7 +85,7 @@ fn live_once(context: &Context, round: u64) {
     assert!(completion.status.is_success(), "{completion:?}");
     assert_eq!((completion.id, completion.queue_pair), (round, pairs[0].number()));
     assert_eq!(memory.to_vec(4096, bytes.len()).unwrap(), bytes);
-    if round % 2 == 0 {
+    if round.is_multiple_of(2) {
         pairs[1].modify(&QueuePairAttributes::to_state(QueuePairState::Error)).unwrap();
         assert_eq!(pairs[1].query().unwrap().attributes.state, Some(QueuePairState::Error));
     }
