@@ -76,6 +76,7 @@ pub mod memory;
 pub mod pcap;
 pub mod queue;
 pub mod rng;
+#[cfg(not(loom))]
 pub mod sim;
 pub mod software;
 pub mod time;
