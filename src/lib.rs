@@ -55,6 +55,7 @@
 //! | [`host`] | interfaces, addresses, GIDs, privileges | [`host::interfaces`] |
 //! | [`software`] | engine, link, lock and thread: a device; several processes on one port | [`software::Device`] |
 //! | [`verbs`] | what applications see | [`verbs::open`], [`verbs::QueuePair`] |
+//! | [`sim`] | whole worlds in virtual time, judged by an oracle that models verbs | [`sim::Scenario`] |
 //!
 //! # Rules that hold everywhere
 //!
@@ -75,6 +76,7 @@ pub mod memory;
 pub mod pcap;
 pub mod queue;
 pub mod rng;
+#[cfg(not(loom))]
 pub mod sim;
 pub mod software;
 pub mod time;

@@ -21,6 +21,7 @@ mod ring;
 mod send;
 mod state;
 pub mod sync;
+mod unpolled;
 
 pub use crate::memory::{Access, Sge};
 pub use attributes::{AddressVector, Attribute, PathMtu, QueuePairAttributes};

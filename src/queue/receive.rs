@@ -3,7 +3,8 @@
 use super::request::{PostError, ReceiveRequest, total_length};
 use super::ring::{WordRing, get, halves, pair, put};
 use super::send::{SegmentList, write_segments};
-use super::sync::{AtomicU32, Mutex, Ordering, lock};
+use super::sync::{Arc, AtomicU32, Mutex, Ordering, lock};
+use super::unpolled::Unpolled;
 
 const ID: usize = 0;
 const SHAPE: usize = 1;
@@ -17,6 +18,7 @@ pub struct ReceiveQueue {
     posting: Mutex<()>,
     /// Below so many posted receives the application wants to know, once; 0 is never.
     limit: AtomicU32,
+    unpolled: Arc<Unpolled>,
 }
 
 /// A posted receive as the engine reads it; its segments stay in the queue.
@@ -35,6 +37,7 @@ impl ReceiveQueue {
             max_segments,
             posting: Mutex::new(()),
             limit: AtomicU32::new(0),
+            unpolled: Unpolled::new(),
         }
     }
 
@@ -89,7 +92,7 @@ impl ReceiveQueue {
             let (given, limit) = (request.segments.len(), self.max_segments);
             return Err(PostError::TooManySegments { given, limit });
         }
-        if !self.ring.has_room() {
+        if !self.has_room() {
             return Err(PostError::QueueFull { capacity: self.capacity() });
         }
         let head = self.ring.head();
@@ -100,6 +103,15 @@ impl ReceiveQueue {
         write_segments(entry, HEAD_WORDS, request.segments);
         self.ring.publish(head.wrapping_add(1));
         Ok(())
+    }
+
+    fn has_room(&self) -> bool {
+        self.ring.len() + self.unpolled.count() < self.capacity()
+    }
+
+    /// Completions of this queue that wait to be polled, and receives that are claimed.
+    pub(crate) fn unpolled(&self) -> &Arc<Unpolled> {
+        &self.unpolled
     }
 
     /// The oldest posted receive, which stays until it is released.

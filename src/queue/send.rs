@@ -5,7 +5,8 @@ use super::request::{
     SendRequest, total_length,
 };
 use super::ring::{WordRing, get, halves, pair, put};
-use super::sync::{AtomicU64, Mutex, lock};
+use super::sync::{Arc, AtomicU64, Mutex, lock};
+use super::unpolled::Unpolled;
 use crate::memory::Sge;
 use crate::wire::{Immediate, Lkey, QKey, Qpn, Rkey};
 
@@ -31,6 +32,7 @@ pub struct SendQueue {
     max_segments: usize,
     max_inline: usize,
     posting: Mutex<()>,
+    unpolled: Arc<Unpolled>,
 }
 
 /// A posted request as the engine reads it; its segments stay in the queue.
@@ -51,6 +53,7 @@ impl SendQueue {
             max_segments,
             max_inline,
             posting: Mutex::new(()),
+            unpolled: Unpolled::new(),
         }
     }
 
@@ -83,7 +86,7 @@ impl SendQueue {
 
     fn post_one(&self, request: &SendRequest<'_>) -> Result<(), PostError> {
         let length = self.check(request)?;
-        if !self.ring.has_room() {
+        if !self.has_room() {
             return Err(PostError::QueueFull { capacity: self.capacity() });
         }
         let head = self.ring.head();
@@ -100,6 +103,15 @@ impl SendQueue {
         put(entry, SHAPE, pair(length, shape));
         self.ring.publish(head.wrapping_add(1));
         Ok(())
+    }
+
+    fn has_room(&self) -> bool {
+        self.ring.len() + self.unpolled.count() < self.capacity()
+    }
+
+    /// Completions of this queue that wait to be polled.
+    pub(crate) fn unpolled(&self) -> &Arc<Unpolled> {
+        &self.unpolled
     }
 
     fn check(&self, request: &SendRequest<'_>) -> Result<u32, PostError> {

@@ -5,6 +5,7 @@ use super::context::{Base, Context};
 use super::counters::Counter;
 use super::fault::Fault;
 use super::rc::{Outcome, QueueOverrun, Requester, Responder};
+use super::receive::Claim;
 use super::unacked::{Arrival, DatagramReceiver, Sender, UcReceiver};
 use crate::queue::{CompletionStatus, QueuePairKind};
 use crate::time::Instant;
@@ -215,17 +216,29 @@ impl ReceivingHalf {
         }
     }
 
+    /// The receive that a message has claimed.
+    fn claim(&mut self) -> &mut Claim {
+        match self {
+            Self::Rc(responder) => responder.claim(),
+            Self::Uc(receiver) => receiver.claim(),
+            Self::Ud(receiver) => receiver.claim(),
+        }
+    }
+
+    /// Forgets the receive that a message has claimed.
+    pub(crate) fn forget_claim(&mut self, base: &Base) {
+        self.claim().forget(base);
+    }
+
+    /// Ends all receives: the claimed one, or the oldest, with `first` if given, all others as
+    /// flushed. Returns whether the completion queue had room.
     pub(crate) fn flush(
         &mut self,
         base: &Base,
         ctx: &mut Context<'_>,
         first: Option<CompletionStatus>,
     ) -> bool {
-        match self {
-            Self::Rc(responder) => responder.flush(base, ctx, first),
-            Self::Uc(receiver) => receiver.flush(base, ctx, first),
-            Self::Ud(receiver) => receiver.flush(base, ctx, first),
-        }
+        self.claim().flush(base, ctx, first)
     }
 
     fn responder(&self) -> Option<&Responder> {

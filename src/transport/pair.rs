@@ -148,6 +148,7 @@ impl QueuePair {
         }
         self.base.attributes = QueuePairAttributes::default();
         self.sending = SendingHalf::new(kind, self.base.queues.send.tail());
+        self.receiving.forget_claim(&self.base);
         self.receiving = ReceivingHalf::new(kind);
         self.requested_last = false;
         self.drain_event_owed = false;

@@ -125,3 +125,12 @@ pub(super) fn read_payload(
         }
     }
 }
+
+/// Frees the entries before `position`; the last of them stays taken until its completion has been
+/// polled, if it gives one.
+pub(super) fn release(base: &Base, position: u32, completes: bool) {
+    if completes {
+        base.queues.send.unpolled().add();
+    }
+    base.queues.send.release(position);
+}

@@ -3,7 +3,7 @@
 use super::requester::{Outstanding, Requester};
 use crate::queue::{Attachment, Completion, CompletionStatus, SendOperation};
 use crate::transport::context::{Base, Context};
-use crate::transport::requests::kind_of;
+use crate::transport::requests::{kind_of, release};
 use crate::wire::{Psn, Qpn};
 
 /// The completion queue had no room.
@@ -24,8 +24,9 @@ impl Requester {
             let front = *front;
             self.outstanding.pop_front();
             self.unfinished_reads -= u32::from(front.needs_response());
-            base.queues.send.release(front.position.wrapping_add(1));
-            if front.flags.signaled || base.signal_all {
+            let signaled = front.flags.signaled || base.signal_all;
+            release(base, front.position.wrapping_add(1), signaled);
+            if signaled {
                 complete(base, ctx, &front, CompletionStatus::Success)?;
             }
             // A fenced request may have waited for this one.
@@ -46,7 +47,7 @@ impl Requester {
         let mut status = first.unwrap_or(CompletionStatus::WorkRequestFlushed);
         let mut outcome = Ok(());
         while let Some(entry) = self.outstanding.pop_front() {
-            base.queues.send.release(entry.position.wrapping_add(1));
+            release(base, entry.position.wrapping_add(1), true);
             let completed = complete(base, ctx, &entry, status);
             outcome = outcome.and(completed);
             status = CompletionStatus::WorkRequestFlushed;
@@ -65,7 +66,7 @@ impl Requester {
         while self.next_position != base.queues.send.head() {
             let head = base.queues.send.read(self.next_position);
             self.next_position = self.next_position.wrapping_add(1);
-            base.queues.send.release(self.next_position);
+            release(base, self.next_position, true);
             let status = CompletionStatus::WorkRequestFlushed;
             let pushed = push(base, ctx, head.id, &head.operation, head.length, status);
             outcome = outcome.and(pushed);
@@ -145,6 +146,6 @@ fn push(
         source: Qpn::default(),
         solicited: false,
     };
-    let room = ctx.complete(&base.queues.send_completions, &completion);
+    let room = ctx.complete(base, &completion);
     room.then_some(()).ok_or(QueueOverrun)
 }

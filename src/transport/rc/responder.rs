@@ -13,11 +13,12 @@ use std::collections::VecDeque;
 
 use super::reply::{Answer, Job, Nak, PendingAck};
 use crate::memory::{AtomicChange, KeyFault};
-use crate::queue::{Access, CompletionStatus};
+use crate::queue::Access;
 use crate::transport::assembly::{Assembly, Refusal, Taken};
 use crate::transport::context::{Base, Context};
 use crate::transport::counters::Counter;
 use crate::transport::fault::Fault;
+use crate::transport::receive::Claim;
 use crate::transport::segment::packets_of;
 use crate::wire::{AtomicEth, Headers, Message, Msn, Psn, Reth};
 
@@ -326,15 +327,9 @@ impl Responder {
         self.records.push_back(record);
     }
 
-    /// Ends all receives: the one that a message has claimed, or the oldest, with `first` if given,
-    /// all others as flushed. Returns whether the completion queue had room.
-    pub(crate) fn flush(
-        &mut self,
-        base: &Base,
-        ctx: &mut Context<'_>,
-        first: Option<CompletionStatus>,
-    ) -> bool {
-        self.assembly.claim().flush(base, ctx, first)
+    /// The receive that the arriving message has claimed.
+    pub(crate) fn claim(&mut self) -> &mut Claim {
+        self.assembly.claim()
     }
 
     /// Nothing more is owed to the peer.

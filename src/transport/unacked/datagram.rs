@@ -86,7 +86,7 @@ impl DatagramReceiver {
             source: deth.source,
             solicited: headers.solicited,
         };
-        let room = ctx.complete(&base.queues.receive_completions, &completion);
+        let room = ctx.complete(base, &completion);
         if room { Outcome::Fine } else { Outcome::Overrun }
     }
 
@@ -101,13 +101,9 @@ impl DatagramReceiver {
         written.is_ok()
     }
 
-    pub(crate) fn flush(
-        &mut self,
-        base: &Base,
-        ctx: &mut Context<'_>,
-        first: Option<CompletionStatus>,
-    ) -> bool {
-        self.claim.flush(base, ctx, first)
+    /// The receive that is claimed.
+    pub(crate) fn claim(&mut self) -> &mut Claim {
+        &mut self.claim
     }
 }
 

@@ -11,7 +11,9 @@ use crate::transport::context::{Base, Context, Peer};
 use crate::transport::counters::Counter;
 use crate::transport::path::cost;
 use crate::transport::rc::QueueOverrun;
-use crate::transport::requests::{class_of, consumes_receive, kind_of, message_of, read_payload};
+use crate::transport::requests::{
+    class_of, consumes_receive, kind_of, message_of, read_payload, release,
+};
 use crate::transport::segment::{Class, Shape};
 use crate::wire::{Deth, Headers, Message, Psn, Qpn, SendTail, Service};
 
@@ -195,8 +197,9 @@ impl Sender {
 
     fn finish(&mut self, base: &Base, ctx: &mut Context<'_>, done: &Sending) {
         self.sending = None;
-        base.queues.send.release(done.position.wrapping_add(1));
-        if done.flags.signaled || base.signal_all {
+        let completes = done.flags.signaled || base.signal_all;
+        release(base, done.position.wrapping_add(1), completes);
+        if completes {
             self.complete(base, ctx, done, CompletionStatus::Success);
         }
     }
@@ -223,7 +226,7 @@ impl Sender {
         self.failure = None;
         self.paced_until = None;
         if let Some(sending) = self.sending.take() {
-            base.queues.send.release(sending.position.wrapping_add(1));
+            release(base, sending.position.wrapping_add(1), true);
             let status = first.unwrap_or(CompletionStatus::WorkRequestFlushed);
             self.complete(base, ctx, &sending, status);
         }
@@ -239,7 +242,7 @@ impl Sender {
         while self.next_position != base.queues.send.head() {
             let SendHead { id, operation, length, .. } = base.queues.send.read(self.next_position);
             self.next_position = self.next_position.wrapping_add(1);
-            base.queues.send.release(self.next_position);
+            release(base, self.next_position, true);
             let status = CompletionStatus::WorkRequestFlushed;
             self.overrun |= !push(base, ctx, id, kind_of(&operation), length, status);
         }
@@ -286,5 +289,5 @@ fn push(
         source: Qpn::default(),
         solicited: false,
     };
-    ctx.complete(&base.queues.send_completions, &completion)
+    ctx.complete(base, &completion)
 }

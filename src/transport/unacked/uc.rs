@@ -4,11 +4,11 @@
 //! the receive that it had claimed serves the next one from its start. The next FIRST or ONLY packet
 //! is taken whatever its PSN (specification, section 9.8.2.2).
 
-use crate::queue::CompletionStatus;
 use crate::transport::assembly::{Assembly, Refusal};
 use crate::transport::context::{Base, Context};
 use crate::transport::counters::Counter;
 use crate::transport::rc::Outcome;
+use crate::transport::receive::Claim;
 use crate::wire::{Headers, Message, Psn};
 
 /// See the module's text.
@@ -85,14 +85,9 @@ impl UcReceiver {
         self.skipping = true;
     }
 
-    /// As of RC: ends all receives.
-    pub(crate) fn flush(
-        &mut self,
-        base: &Base,
-        ctx: &mut Context<'_>,
-        first: Option<CompletionStatus>,
-    ) -> bool {
-        self.assembly.claim().flush(base, ctx, first)
+    /// The receive that the arriving message has claimed.
+    pub(crate) fn claim(&mut self) -> &mut Claim {
+        self.assembly.claim()
     }
 }
 
