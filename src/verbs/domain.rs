@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::SharedReceiveQueue;
 use super::{
     AddressHandle, CompletionQueue, Context, ForeignRegion, MemoryRegion, QueuePair, VerbsError,
 };
@@ -42,6 +43,8 @@ pub struct QueuePairOptions<'a> {
     pub capacities: QueueCapacities,
     /// Every send gives a completion, whether it asks or not.
     pub signal_all: bool,
+    /// Where receives come from, if not from a queue of the queue pair's own.
+    pub shared_receives: Option<&'a SharedReceiveQueue>,
 }
 
 impl<'a> QueuePairOptions<'a> {
@@ -53,6 +56,7 @@ impl<'a> QueuePairOptions<'a> {
             receive_completions: completions,
             capacities: QueueCapacities::default(),
             signal_all: false,
+            shared_receives: None,
         }
     }
 }
@@ -89,6 +93,21 @@ impl ProtectionDomain {
     pub fn allocate(&self, length: usize, access: Access) -> Result<MemoryRegion, VerbsError> {
         let memory = OwnedMemory::try_new(length).ok_or(VerbsError::OutOfMemory { length })?;
         self.register(memory, access)
+    }
+
+    /// A new shared receive queue, for at least `requests` receives of at most `segments` segments.
+    ///
+    /// # Errors
+    /// Sizes out of range, or a limit of the device.
+    pub fn create_shared_receive_queue(
+        &self,
+        requests: u32,
+        segments: u32,
+    ) -> Result<SharedReceiveQueue, VerbsError> {
+        let create = self
+            .context()
+            .control(|engine, _| engine.create_shared_receive_queue(requests, segments));
+        Ok(SharedReceiveQueue::new(self.clone(), create??))
     }
 
     /// A new address handle: how datagrams reach the port at an address.
@@ -149,9 +168,13 @@ impl ProtectionDomain {
             capacities: options.capacities,
             signal_all: options.signal_all,
         };
-        let queues = self.context().control(|engine, _| engine.create_queue_pair(&request))??;
+        let shared = options.shared_receives.map(SharedReceiveQueue::shared);
+        let queues = self
+            .context()
+            .control(|engine, _| engine.create_queue_pair_sharing(&request, shared))??;
         let completions = [options.send_completions.clone(), options.receive_completions.clone()];
-        Ok(QueuePair::new(self.clone(), queues, completions))
+        let shared = options.shared_receives.cloned();
+        Ok(QueuePair::new(self.clone(), queues, completions, shared))
     }
 }
 

@@ -23,6 +23,7 @@ mod domain;
 mod error;
 mod pair;
 mod region;
+mod shared;
 
 pub use crate::engine::{
     AsyncEvent, ControlError, Counter, Counters, Limits, ModifyError, QueuePairStatus,
@@ -45,3 +46,4 @@ pub use domain::{ProtectionDomain, QueuePairOptions};
 pub use error::VerbsError;
 pub use pair::QueuePair;
 pub use region::{ForeignRegion, MemoryRegion};
+pub use shared::SharedReceiveQueue;

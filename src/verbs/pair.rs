@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{CompletionQueue, Context, Endpoint, ProtectionDomain, VerbsError};
+use super::{CompletionQueue, Context, Endpoint, ProtectionDomain, SharedReceiveQueue, VerbsError};
 use crate::engine::QueuePairStatus;
 use crate::queue::{
     Payload, PostError, QueuePairAttributes, QueuePairKind, QueuePairQueues, QueuePairState,
@@ -16,6 +16,7 @@ pub struct QueuePair {
     queues: Arc<QueuePairQueues>,
     /// Kept alive as long as the engine fills them.
     _completions: [CompletionQueue; 2],
+    _shared_receives: Option<SharedReceiveQueue>,
 }
 
 impl QueuePair {
@@ -23,8 +24,9 @@ impl QueuePair {
         domain: ProtectionDomain,
         queues: Arc<QueuePairQueues>,
         completions: [CompletionQueue; 2],
+        shared_receives: Option<SharedReceiveQueue>,
     ) -> Self {
-        Self { domain, queues, _completions: completions }
+        Self { domain, queues, _completions: completions, _shared_receives: shared_receives }
     }
 
     pub(super) fn context(&self) -> &Context {
