@@ -323,6 +323,9 @@ impl Responder {
             let Some(Record { msn, .. }) = self.records.pop_front() else { break };
             self.jobs.retain(|job| job.msn != msn);
         }
+        // From the first one on there is room for all: a job belongs to a record.
+        self.records.reserve(limit - self.records.len());
+        self.jobs.reserve(limit.saturating_sub(self.jobs.len()));
         self.records.push_back(record);
     }
 
