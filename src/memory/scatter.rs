@@ -17,7 +17,8 @@ pub struct Sge {
 
 /// Writes `source` to the place that lies `offset` bytes into the segments.
 ///
-/// All pieces are checked before the first byte is written.
+/// All pieces are checked before the first byte is written. Nearly always there is one, whose key
+/// is then looked up once.
 pub(crate) fn scatter(
     keys: &KeyTable,
     domain: DomainId,
@@ -25,16 +26,23 @@ pub(crate) fn scatter(
     offset: u64,
     source: &[u8],
 ) -> Result<(), KeyFault> {
-    for piece in pieces(segments.clone(), offset, source.len()) {
-        let piece = piece?;
-        keys.span(piece.key, domain, piece.address, piece.length, Access::LOCAL_WRITE)?;
+    let span = |piece: &Piece| {
+        keys.span(piece.key, domain, piece.address, piece.length, Access::LOCAL_WRITE)
+    };
+    let mut list = pieces(segments.clone(), offset, source.len());
+    let Some(first) = list.next().transpose()? else { return Ok(()) };
+    let first_span = span(&first)?;
+    if first.length == source.len() {
+        first_span.write(source);
+        return Ok(());
+    }
+    for piece in list {
+        span(&piece?)?;
     }
     let mut done = 0;
     for piece in pieces(segments, offset, source.len()) {
         let piece = piece?;
-        let span =
-            keys.span(piece.key, domain, piece.address, piece.length, Access::LOCAL_WRITE)?;
-        span.write(&source[done..done + piece.length]);
+        span(&piece)?.write(&source[done..done + piece.length]);
         done += piece.length;
     }
     Ok(())
