@@ -57,10 +57,10 @@ impl MemoryRegion {
     }
 
     /// `length` bytes from `offset` on, for a work request. A range that is not inside is refused
-    /// when the request is carried out.
+    /// when the request is carried out, and more than 2^31 bytes when it is posted.
     pub fn segment(&self, offset: usize, length: usize) -> Sge {
         let address = self.memory.address().wrapping_add(offset as u64);
-        Sge { address, length: length as u32, key: self.registration.keys.local }
+        Sge { address, length: segment_length(length), key: self.registration.keys.local }
     }
 
     /// The place `offset` bytes in, as a peer names it.
@@ -130,10 +130,10 @@ impl ForeignRegion {
         self.length == 0
     }
 
-    /// `length` bytes from `offset` on, for a work request.
+    /// `length` bytes from `offset` on, for a work request; see [`MemoryRegion::segment`].
     pub fn segment(&self, offset: usize, length: usize) -> Sge {
         let address = self.base.wrapping_add(offset as u64);
-        Sge { address, length: length as u32, key: self.local_key() }
+        Sge { address, length: segment_length(length), key: self.local_key() }
     }
 
     /// The place `offset` bytes in, as a peer names it.
@@ -145,5 +145,23 @@ impl ForeignRegion {
 impl std::fmt::Debug for ForeignRegion {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "ForeignRegion({} bytes at {:#x}, {})", self.length, self.base, self.local_key())
+    }
+}
+
+/// The length of a segment. One that no segment can have becomes the largest, which is over the
+/// limit of a message, so that posting refuses it.
+fn segment_length(length: usize) -> u32 {
+    u32::try_from(length).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::MAX_MESSAGE;
+
+    #[test]
+    fn a_length_beyond_32_bits_does_not_become_a_short_segment() {
+        assert_eq!(segment_length(1 << 20), 1 << 20);
+        assert!(u64::from(segment_length(1 << 32)) > MAX_MESSAGE);
     }
 }
