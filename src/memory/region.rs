@@ -5,7 +5,7 @@
 //! who promises to keep it.
 #![allow(unsafe_code)]
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -48,13 +48,19 @@ pub enum AccessError {
 
 impl OwnedMemory {
     /// `length` zero bytes.
+    ///
+    /// # Panics
+    /// If there is no such amount of memory; [`OwnedMemory::try_new`] does not.
     pub fn new(length: usize) -> Arc<Self> {
-        let layout = Layout::from_size_align(length.max(1), 4096)
-            .expect("a length that a process can have is a valid layout");
+        Self::try_new(length).unwrap_or_else(|| panic!("there are no {length} bytes of memory"))
+    }
+
+    /// `length` zero bytes, or nothing if there is no such amount of memory.
+    pub fn try_new(length: usize) -> Option<Arc<Self>> {
+        let layout = Layout::from_size_align(length.max(1), 4096).ok()?;
         // SAFETY: the layout has at least one byte.
-        let start = unsafe { alloc_zeroed(layout) };
-        let start = NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout));
-        Arc::new(Self { start, layout, length })
+        let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        Some(Arc::new(Self { start, layout, length }))
     }
 
     /// Bytes.
@@ -264,5 +270,11 @@ mod tests {
         assert_eq!(memory.compare_exchange(0, 5, 9).unwrap(), 5);
         assert_eq!(memory.compare_exchange(0, 5, 11).unwrap(), 9);
         assert_eq!(memory.load_u64(0).unwrap(), 9);
+    }
+
+    #[test]
+    fn more_memory_than_there_is_is_refused_and_ends_nothing() {
+        assert!(OwnedMemory::try_new(usize::MAX).is_none());
+        assert!(OwnedMemory::try_new(1 << 60).is_none());
     }
 }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::{CompletionQueue, Context, ForeignRegion, MemoryRegion, QueuePair, VerbsError};
-use crate::engine;
+use crate::engine::{self, ControlError};
 use crate::host;
-use crate::memory::{DomainId, OwnedMemory};
+use crate::memory::{DomainId, OwnedMemory, RegisterError};
 use crate::queue::{Access, QueueCapacities, QueuePairKind};
 
 /// A protection domain: a queue pair reaches only memory of its own one. Clones are the same
@@ -83,9 +83,10 @@ impl ProtectionDomain {
     /// Allocates and registers `length` zero bytes.
     ///
     /// # Errors
-    /// As [`ProtectionDomain::register`].
+    /// As [`ProtectionDomain::register`], or there is no such amount of memory.
     pub fn allocate(&self, length: usize, access: Access) -> Result<MemoryRegion, VerbsError> {
-        self.register(OwnedMemory::new(length), access)
+        let memory = OwnedMemory::try_new(length).ok_or(RegisterError::OutOfMemory(length));
+        self.register(memory.map_err(ControlError::Register)?, access)
     }
 
     /// Registers memory that someone else owns, of any alignment.
