@@ -286,6 +286,7 @@ impl Engine {
         let slot = self.slot_of(number)?;
         self.with_pair(slot, Instant::ZERO, |pair, ctx| {
             pair.base.queues.set_state(crate::queue::QueuePairState::Reset);
+            pair.base.queues.leave_completions();
             pair.leave_path(ctx);
         });
         self.ready.remove(slot);

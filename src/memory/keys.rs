@@ -39,9 +39,6 @@ pub enum RegisterError {
     /// The device's limit is reached.
     #[error("the device's limit of {0} memory regions is reached: deregister some first")]
     TooMany(u32),
-    /// The memory cannot be had.
-    #[error("there are no {0} bytes of memory to register")]
-    OutOfMemory(usize),
     /// Rights that make no sense together.
     #[error("REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE (specification, section 10.6.3.1)")]
     RemoteWithoutLocalWrite,

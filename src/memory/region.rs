@@ -50,12 +50,12 @@ impl OwnedMemory {
     /// `length` zero bytes.
     ///
     /// # Panics
-    /// If there is no such amount of memory; [`OwnedMemory::try_new`] does not.
+    /// If there is not that much memory; see [`OwnedMemory::try_new`].
     pub fn new(length: usize) -> Arc<Self> {
-        Self::try_new(length).unwrap_or_else(|| panic!("there are no {length} bytes of memory"))
+        Self::try_new(length).unwrap_or_else(|| panic!("{length} bytes cannot be allocated"))
     }
 
-    /// `length` zero bytes, or nothing if there is no such amount of memory.
+    /// `length` zero bytes; nothing if there is not that much memory.
     pub fn try_new(length: usize) -> Option<Arc<Self>> {
         let layout = Layout::from_size_align(length.max(1), 4096).ok()?;
         // SAFETY: the layout has at least one byte.

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::{CompletionQueue, Context, ForeignRegion, MemoryRegion, QueuePair, VerbsError};
-use crate::engine::{self, ControlError};
+use crate::engine;
 use crate::host;
-use crate::memory::{DomainId, OwnedMemory, RegisterError};
+use crate::memory::{DomainId, OwnedMemory};
 use crate::queue::{Access, QueueCapacities, QueuePairKind};
 
 /// A protection domain: a queue pair reaches only memory of its own one. Clones are the same
@@ -83,10 +83,10 @@ impl ProtectionDomain {
     /// Allocates and registers `length` zero bytes.
     ///
     /// # Errors
-    /// As [`ProtectionDomain::register`], or there is no such amount of memory.
+    /// There is not that much memory, or as [`ProtectionDomain::register`].
     pub fn allocate(&self, length: usize, access: Access) -> Result<MemoryRegion, VerbsError> {
-        let memory = OwnedMemory::try_new(length).ok_or(RegisterError::OutOfMemory(length));
-        self.register(memory.map_err(ControlError::Register)?, access)
+        let memory = OwnedMemory::try_new(length).ok_or(VerbsError::OutOfMemory { length })?;
+        self.register(memory, access)
     }
 
     /// Registers memory that someone else owns, of any alignment.

@@ -57,10 +57,9 @@ impl MemoryRegion {
     }
 
     /// `length` bytes from `offset` on, for a work request. A range that is not inside is refused
-    /// when the request is carried out, and more than 2^31 bytes when it is posted.
+    /// when the request is carried out, and more bytes than a message can have when it is posted.
     pub fn segment(&self, offset: usize, length: usize) -> Sge {
-        let address = self.memory.address().wrapping_add(offset as u64);
-        Sge { address, length: segment_length(length), key: self.registration.keys.local }
+        segment(self.memory.address(), offset, length, self.local_key())
     }
 
     /// The place `offset` bytes in, as a peer names it.
@@ -132,8 +131,7 @@ impl ForeignRegion {
 
     /// `length` bytes from `offset` on, for a work request; see [`MemoryRegion::segment`].
     pub fn segment(&self, offset: usize, length: usize) -> Sge {
-        let address = self.base.wrapping_add(offset as u64);
-        Sge { address, length: segment_length(length), key: self.local_key() }
+        segment(self.base, offset, length, self.local_key())
     }
 
     /// The place `offset` bytes in, as a peer names it.
@@ -148,10 +146,10 @@ impl std::fmt::Debug for ForeignRegion {
     }
 }
 
-/// The length of a segment. One that no segment can have becomes the largest, which is over the
-/// limit of a message, so that posting refuses it.
-fn segment_length(length: usize) -> u32 {
-    u32::try_from(length).unwrap_or(u32::MAX)
+fn segment(base: u64, offset: usize, length: usize, key: Lkey) -> Sge {
+    let address = base.wrapping_add(offset as u64);
+    // What does not fit the field must not become something small that does.
+    Sge { address, length: u32::try_from(length).unwrap_or(u32::MAX), key }
 }
 
 #[cfg(test)]
@@ -161,7 +159,8 @@ mod tests {
 
     #[test]
     fn a_length_beyond_32_bits_does_not_become_a_short_segment() {
-        assert_eq!(segment_length(1 << 20), 1 << 20);
-        assert!(u64::from(segment_length(1 << 32)) > MAX_MESSAGE);
+        let length = |length| segment(0, 0, length, Lkey::new(1)).length;
+        assert_eq!(length(1 << 20), 1 << 20);
+        assert!(u64::from(length(1 << 32)) > MAX_MESSAGE);
     }
 }
