@@ -45,7 +45,7 @@ impl End {
         let domain = device.allocate_domain()?;
         let completions = device.create_completion_queue(4 * CREDITS as u32)?;
         let channel = CompletionChannel::new()?;
-        channel.attach(&completions, 0);
+        channel.attach(&completions, 0)?;
         let pair = domain.create_queue_pair(&QueuePairOptions::new(&completions))?;
         let memory = domain.allocate(2 * CREDITS * SLOT, Access::LOCAL_WRITE)?;
         pair.initialize(Access::NONE)?;

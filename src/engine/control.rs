@@ -228,9 +228,8 @@ impl Engine {
         loop {
             let index = self.next_index;
             self.next_index = self.next_index.wrapping_add(1);
-            let number = Qpn::new(u32::from(self.options.slot) << 16 | u32::from(index));
-            let reserved = number.value() < 2 || number == Qpn::MULTICAST;
-            if !reserved && !self.by_number.contains_key(&number) {
+            let Some(number) = self.options.number(index) else { continue };
+            if !self.by_number.contains_key(&number) {
                 return number;
             }
         }
@@ -287,6 +286,7 @@ impl Engine {
         let slot = self.slot_of(number)?;
         self.with_pair(slot, Instant::ZERO, |pair, ctx| {
             pair.base.queues.set_state(crate::queue::QueuePairState::Reset);
+            pair.base.queues.leave_completions();
             pair.leave_path(ctx);
         });
         self.ready.remove(slot);

@@ -2,10 +2,12 @@
 
 use std::net::IpAddr;
 
+use crate::wire::Qpn;
+
 /// The most of each thing that a device gives out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Queue pairs, at most 65536.
+    /// Queue pairs, at most 65536. Numbers that are never given (0, 1, 0xffffff) are taken off.
     pub queue_pairs: u32,
     /// Work requests in a queue.
     pub work_requests: u32,
@@ -60,6 +62,23 @@ pub struct EngineOptions {
 }
 
 impl EngineOptions {
+    /// The queue pair number with this index in our slot; nothing if it is one that is never given.
+    pub(super) fn number(&self, index: u16) -> Option<Qpn> {
+        let number = Qpn::new(u32::from(self.slot) << 16 | u32::from(index));
+        let reserved = number.value() <= 1 || number == Qpn::MULTICAST;
+        (!reserved).then_some(number)
+    }
+
+    /// How many numbers our slot has to give.
+    pub(super) const fn numbers(&self) -> u32 {
+        let all = 1 << 16;
+        match self.slot {
+            0 => all - 2,
+            0xff => all - 1,
+            _ => all,
+        }
+    }
+
     /// Usual options for a device with these addresses.
     pub fn new(seed: u64, gids: Vec<IpAddr>) -> Self {
         Self { seed, slot: 0, gids, limits: Limits::default(), strict: false, migration: true }

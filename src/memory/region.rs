@@ -5,7 +5,7 @@
 //! who promises to keep it.
 #![allow(unsafe_code)]
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -48,13 +48,19 @@ pub enum AccessError {
 
 impl OwnedMemory {
     /// `length` zero bytes.
+    ///
+    /// # Panics
+    /// If there is not that much memory; see [`OwnedMemory::try_new`].
     pub fn new(length: usize) -> Arc<Self> {
-        let layout = Layout::from_size_align(length.max(1), 4096)
-            .expect("a length that a process can have is a valid layout");
+        Self::try_new(length).unwrap_or_else(|| panic!("{length} bytes cannot be allocated"))
+    }
+
+    /// `length` zero bytes; nothing if there is not that much memory.
+    pub fn try_new(length: usize) -> Option<Arc<Self>> {
+        let layout = Layout::from_size_align(length.max(1), 4096).ok()?;
         // SAFETY: the layout has at least one byte.
-        let start = unsafe { alloc_zeroed(layout) };
-        let start = NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout));
-        Arc::new(Self { start, layout, length })
+        let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        Some(Arc::new(Self { start, layout, length }))
     }
 
     /// Bytes.

@@ -3,7 +3,8 @@
 use std::sync::OnceLock;
 
 use super::ring::{WordRing, get, halves, pair, put};
-use super::sync::{AtomicBool, AtomicU8, Mutex, Ordering, fence, lock};
+use super::sync::{Arc, AtomicBool, AtomicU8, Mutex, Ordering, fence, lock};
+use super::unpolled::{Unpolled, Users};
 use crate::wire::{Immediate, Qpn, Rkey};
 
 /// How a work request ended. Numbers and meanings are those of verbs (`ibv_wc_status`).
@@ -231,7 +232,8 @@ const ARMED_ANY: u8 = 2;
 /// arming notifies once and disarms.
 pub struct CompletionQueue {
     ring: WordRing,
-    polling: Mutex<()>,
+    /// Held while polling.
+    users: Mutex<Users>,
     armed: AtomicU8,
     overrun: AtomicBool,
     notifier: OnceLock<Box<dyn Notify>>,
@@ -242,7 +244,7 @@ impl CompletionQueue {
     pub(crate) fn new(capacity: u32) -> Self {
         Self {
             ring: WordRing::new(capacity, WORDS),
-            polling: Mutex::new(()),
+            users: Mutex::new(Users::default()),
             armed: AtomicU8::new(QUIET),
             overrun: AtomicBool::new(false),
             notifier: OnceLock::new(),
@@ -259,9 +261,25 @@ impl CompletionQueue {
         self.ring.len()
     }
 
-    /// Sets who is told when an armed queue gets a completion. Only the first call counts.
-    pub fn set_notifier(&self, notifier: Box<dyn Notify>) {
-        let _ = self.notifier.set(notifier);
+    /// Sets who is told when an armed queue gets a completion. Only the first call counts; returns
+    /// whether this was it.
+    pub fn set_notifier(&self, notifier: Box<dyn Notify>) -> bool {
+        self.notifier.set(notifier).is_ok()
+    }
+
+    /// Completions of a queue pair's sends, of its receives, or of both come here from now on.
+    pub(crate) fn join(
+        &self,
+        number: Qpn,
+        send: Option<Arc<Unpolled>>,
+        receive: Option<Arc<Unpolled>>,
+    ) {
+        lock(&self.users).join(number, send, receive);
+    }
+
+    /// The queue pair has ended.
+    pub(crate) fn leave(&self, number: Qpn) {
+        lock(&self.users).leave(number);
     }
 
     /// Asks for one notification at the next completion; with `solicited_only`, at the next
@@ -280,12 +298,14 @@ impl CompletionQueue {
         limit: usize,
         mut taken: impl FnMut(usize, Completion),
     ) -> Result<usize, Overrun> {
-        let _guard = lock(&self.polling);
+        let mut users = lock(&self.users);
         let tail = self.ring.tail();
         let available = self.ring.head().wrapping_sub(tail) as usize;
         let count = available.min(limit);
         for index in 0..count {
-            taken(index, read(self.ring.entry(tail.wrapping_add(index as u32))));
+            let completion = read(self.ring.entry(tail.wrapping_add(index as u32)));
+            users.polled(completion.queue_pair, completion.kind.is_receive());
+            taken(index, completion);
         }
         if count > 0 {
             self.ring.release(tail.wrapping_add(count as u32));

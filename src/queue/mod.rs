@@ -9,7 +9,7 @@
 //!  poll ◀──────── CompletionQueue ◀───── push ────
 //! ```
 //!
-//! All queues are rings of atomic words ([`ring`]): no unsafe code, no lock shared with the engine.
+//! All queues are rings of atomic words (`ring`): no unsafe code, no lock shared with the engine.
 
 mod attributes;
 mod completion;
@@ -21,6 +21,7 @@ mod ring;
 mod send;
 mod state;
 pub mod sync;
+mod unpolled;
 
 pub use crate::memory::{Access, Sge};
 pub use attributes::{AddressVector, Attribute, PathMtu, QueuePairAttributes};

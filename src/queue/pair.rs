@@ -55,7 +55,7 @@ impl QueuePairQueues {
         completions: (Arc<CompletionQueue>, Arc<CompletionQueue>),
         doorbells: Arc<Doorbells>,
     ) -> Self {
-        Self {
+        let pair = Self {
             number,
             kind,
             slot,
@@ -72,7 +72,25 @@ impl QueuePairQueues {
             send_completions: completions.0,
             receive_completions: completions.1,
             doorbells,
+        };
+        pair.join_completions();
+        pair
+    }
+
+    fn join_completions(&self) {
+        let send = Some(Arc::clone(self.send.unpolled()));
+        let receive = Some(Arc::clone(self.receive.unpolled()));
+        if Arc::ptr_eq(&self.send_completions, &self.receive_completions) {
+            return self.send_completions.join(self.number, send, receive);
         }
+        self.send_completions.join(self.number, send, None);
+        self.receive_completions.join(self.number, None, receive);
+    }
+
+    /// The queue pair has ended: its completions count for nobody.
+    pub(crate) fn leave_completions(&self) {
+        self.send_completions.leave(self.number);
+        self.receive_completions.leave(self.number);
     }
 
     /// The queue pair's number.

@@ -3,7 +3,8 @@
 use super::request::{PostError, ReceiveRequest, total_length};
 use super::ring::{WordRing, get, halves, pair, put};
 use super::send::{SegmentList, write_segments};
-use super::sync::{Mutex, lock};
+use super::sync::{Arc, Mutex, lock};
+use super::unpolled::Unpolled;
 
 const ID: usize = 0;
 const SHAPE: usize = 1;
@@ -15,6 +16,7 @@ pub struct ReceiveQueue {
     ring: WordRing,
     max_segments: usize,
     posting: Mutex<()>,
+    unpolled: Arc<Unpolled>,
 }
 
 /// A posted receive as the engine reads it; its segments stay in the queue.
@@ -28,7 +30,12 @@ pub(crate) struct ReceiveHead {
 impl ReceiveQueue {
     pub(crate) fn new(capacity: u32, max_segments: usize) -> Self {
         let stride = HEAD_WORDS + max_segments * SEGMENT_WORDS;
-        Self { ring: WordRing::new(capacity, stride), max_segments, posting: Mutex::new(()) }
+        Self {
+            ring: WordRing::new(capacity, stride),
+            max_segments,
+            posting: Mutex::new(()),
+            unpolled: Unpolled::new(),
+        }
     }
 
     /// Entries in all.
@@ -63,7 +70,7 @@ impl ReceiveQueue {
             let (given, limit) = (request.segments.len(), self.max_segments);
             return Err(PostError::TooManySegments { given, limit });
         }
-        if !self.ring.has_room() {
+        if !self.has_room() {
             return Err(PostError::QueueFull { capacity: self.capacity() });
         }
         let head = self.ring.head();
@@ -74,6 +81,15 @@ impl ReceiveQueue {
         write_segments(entry, HEAD_WORDS, request.segments);
         self.ring.publish(head.wrapping_add(1));
         Ok(())
+    }
+
+    fn has_room(&self) -> bool {
+        self.ring.len() + self.unpolled.count() < self.capacity()
+    }
+
+    /// Completions of this queue that wait to be polled, and receives that are claimed.
+    pub(crate) fn unpolled(&self) -> &Arc<Unpolled> {
+        &self.unpolled
     }
 
     /// The oldest posted receive, which stays until it is released.

@@ -4,7 +4,8 @@ use super::request::{
     MAX_MESSAGE, Payload, PostError, Remote, SendFlags, SendOperation, SendRequest, total_length,
 };
 use super::ring::{WordRing, get, halves, pair, put};
-use super::sync::{AtomicU64, Mutex, lock};
+use super::sync::{Arc, AtomicU64, Mutex, lock};
+use super::unpolled::Unpolled;
 use crate::memory::Sge;
 use crate::wire::{Immediate, Lkey, Rkey};
 
@@ -30,6 +31,7 @@ pub struct SendQueue {
     max_segments: usize,
     max_inline: usize,
     posting: Mutex<()>,
+    unpolled: Arc<Unpolled>,
 }
 
 /// A posted request as the engine reads it; its segments stay in the queue.
@@ -50,6 +52,7 @@ impl SendQueue {
             max_segments,
             max_inline,
             posting: Mutex::new(()),
+            unpolled: Unpolled::new(),
         }
     }
 
@@ -82,7 +85,7 @@ impl SendQueue {
 
     fn post_one(&self, request: &SendRequest<'_>) -> Result<(), PostError> {
         let length = self.check(request)?;
-        if !self.ring.has_room() {
+        if !self.has_room() {
             return Err(PostError::QueueFull { capacity: self.capacity() });
         }
         let head = self.ring.head();
@@ -99,6 +102,15 @@ impl SendQueue {
         put(entry, SHAPE, pair(length, shape));
         self.ring.publish(head.wrapping_add(1));
         Ok(())
+    }
+
+    fn has_room(&self) -> bool {
+        self.ring.len() + self.unpolled.count() < self.capacity()
+    }
+
+    /// Completions of this queue that wait to be polled.
+    pub(crate) fn unpolled(&self) -> &Arc<Unpolled> {
+        &self.unpolled
     }
 
     fn check(&self, request: &SendRequest<'_>) -> Result<u32, PostError> {

@@ -59,8 +59,9 @@ pub(super) fn check(
     let needed = ideal.payload + ideal.responses + 2 * ideal.atomics + 2 * ideal.reads;
     let disturbances = tally.disturbances() + 4 * reconnections;
     let is_far = scenario.network.latency.1 + scenario.network.faults.delay >= LONG_WAY;
-    let factor = if is_far { 8 } else { 2 };
-    let bound = factor * needed + 2 * fillers + disturbances * COST_OF_DISTURBANCE;
+    // Half again for acknowledgements and fillers; where a way is long, for early probes too.
+    let undisturbed = if is_far { 2 * needed } else { needed + needed / 2 };
+    let bound = undisturbed + 2 * fillers + disturbances * COST_OF_DISTURBANCE;
     if tally.packets() > bound {
         return complain(format!(
             "{} packets for {needed} that are needed and {disturbances} disturbances",

@@ -118,6 +118,11 @@ impl End {
         }
     }
 
+    /// A key of this end that was invalidated, by the peer or by itself.
+    pub(super) fn stale_key(&self) -> Option<Rkey> {
+        self.window.stale_key().or_else(|| self.own_window.stale_key())
+    }
+
     /// Whether everything planned has been posted.
     pub(super) fn is_exhausted(&self) -> bool {
         self.cursor == self.plan.requests.len()

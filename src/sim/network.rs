@@ -399,7 +399,7 @@ impl Network {
         } else if seen.psn == psn {
             let early = until.since(now);
             let text = format!("PSN {psn:#08x} was sent {early} ns before the pause was over");
-            self.violation.get_or_insert(Violation::new(Rule::Pause, text));
+            self.violation.get_or_insert_with(|| Violation::new(Rule::Pause, text));
         }
     }
 

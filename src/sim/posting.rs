@@ -462,8 +462,7 @@ impl World {
             Defect::RemoteKey if self.rng.chance(1, 2) => with_key(Rkey::new(BOGUS)),
             // The right index, another generation.
             Defect::RemoteKey => with_key(Rkey::new(node.arena.keys.remote.value() ^ 1)),
-            Defect::RemoteStaleKey => match peer.window.stale_key().or(peer.own_window.stale_key())
-            {
+            Defect::RemoteStaleKey => match peer.stale_key() {
                 Some(key) => Remote { key, ..peer.window.region.remote(GUARD) },
                 None => with_key(node.stale_key),
             },

@@ -59,6 +59,9 @@ pub enum OpenError {
     /// This kind of link does not exist in this build.
     #[error("link `{0}` is not available; use `udp`")]
     NoLink(&'static str),
+    /// Such devices do not exist in this build.
+    #[error("provider `{0}` is not available; use `software`")]
+    NoProvider(&'static str),
     /// The sockets could not be opened.
     #[error(transparent)]
     Udp(#[from] UdpError),

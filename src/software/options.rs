@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use super::environment::{Environment, LinkKind};
+use super::environment::{Environment, LinkKind, ProviderKind};
 use super::error::OpenError;
 use crate::engine::Limits;
 use crate::fault::FaultPlan;
@@ -57,9 +57,14 @@ impl DeviceOptions {
     /// The options that the environment asks for; the rest is as by default.
     ///
     /// # Errors
-    /// [`OpenError::Environment`] for a value that makes no sense.
+    /// [`OpenError::Environment`] for a value that makes no sense, [`OpenError::NoProvider`] for
+    /// hardware.
     pub fn from_environment() -> Result<Self, OpenError> {
-        Ok(Self::from(&Environment::read()?))
+        let environment = Environment::read()?;
+        match environment.provider {
+            ProviderKind::Auto | ProviderKind::Software => Ok(Self::from(&environment)),
+            ProviderKind::Hardware => Err(OpenError::NoProvider("hardware")),
+        }
     }
 
     /// The options of this interface, otherwise the default.

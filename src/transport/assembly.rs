@@ -309,7 +309,7 @@ impl Assembly {
             source: Qpn::default(),
             solicited,
         };
-        let room = ctx.complete(&base.queues.receive_completions, &completion);
+        let room = ctx.complete(base, &completion);
         room.then_some(()).ok_or(Refusal::Overrun)
     }
 }

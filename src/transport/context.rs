@@ -7,9 +7,7 @@ use super::ready::ReadyList;
 use crate::memory::{DomainId, KeyTable};
 use crate::queue::sync::Arc;
 use crate::queue::{Access, PathMtu};
-use crate::queue::{
-    AddressVector, Completion, CompletionQueue, QueuePairAttributes, QueuePairQueues,
-};
+use crate::queue::{AddressVector, Completion, QueuePairAttributes, QueuePairQueues};
 use crate::time::Instant;
 use crate::wire::{Flow, Headers, Message, Psn, Qpn, Service};
 
@@ -26,14 +24,15 @@ pub(crate) struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// Puts a completion into its queue. Returns whether there was room; if not, the queue pair
-    /// has to go into error.
+    /// Puts a completion into its queue; the work queue has counted it as unpolled already. Returns
+    /// whether there was room; if not, the queue pair has to go into error.
     #[must_use]
-    pub(crate) fn complete(
-        &mut self,
-        queue: &Arc<CompletionQueue>,
-        completion: &Completion,
-    ) -> bool {
+    pub(crate) fn complete(&mut self, base: &Base, completion: &Completion) -> bool {
+        let queues = &base.queues;
+        let (queue, unpolled) = match completion.kind.is_receive() {
+            true => (&queues.receive_completions, queues.receive.unpolled()),
+            false => (&queues.send_completions, queues.send.unpolled()),
+        };
         match queue.push(completion) {
             Ok(notify) => {
                 if notify {
@@ -42,6 +41,7 @@ impl Context<'_> {
                 true
             }
             Err(lost) => {
+                unpolled.remove();
                 if lost.first {
                     self.effects.event(AsyncEvent::CompletionQueueOverrun(Arc::clone(queue)));
                 }

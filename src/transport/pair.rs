@@ -133,6 +133,7 @@ impl QueuePair {
         self.base.queues.receive.clear();
         self.base.attributes = QueuePairAttributes::default();
         self.requester = Requester::new(self.base.queues.send.tail());
+        self.responder.forget_claim(&self.base);
         self.responder = Responder::new();
         self.requested_last = false;
         self.drain_event_owed = false;

@@ -24,6 +24,8 @@ impl Claim {
             let receive = base.queues.receive.first()?;
             self.segments.clear();
             self.segments.extend(base.queues.receive.first_segments().iter());
+            // It takes up its entry until the completion has been polled.
+            base.queues.receive.unpolled().add();
             base.queues.receive.release_first();
             (self.held, self.id, self.length) = (true, receive.id, receive.length);
         }
@@ -38,6 +40,13 @@ impl Claim {
     /// The claimed receive's identifier; it is not claimed any more.
     pub(crate) fn take(&mut self) -> Option<u64> {
         std::mem::take(&mut self.held).then_some(self.id)
+    }
+
+    /// Forgets the claimed receive, as RESET does; it gives no completion.
+    pub(crate) fn forget(&mut self, base: &Base) {
+        if self.take().is_some() {
+            base.queues.receive.unpolled().remove();
+        }
     }
 
     /// Ends all receives: the claimed one, or the oldest, with `first` if given, all others as
@@ -61,7 +70,7 @@ impl Claim {
                 source: Qpn::default(),
                 solicited: false,
             };
-            room &= ctx.complete(&base.queues.receive_completions, &completion);
+            room &= ctx.complete(base, &completion);
             status = CompletionStatus::WorkRequestFlushed;
         }
         room

@@ -150,11 +150,14 @@ impl CompletionChannel {
         Ok(Self { inner: Arc::new(Channel { event, tokens, arrived: Condvar::new() }) })
     }
 
-    /// Connects a completion queue; `token` will name it in events. The queue stays with its first
-    /// channel.
-    pub fn attach(&self, queue: &CompletionQueue, token: u64) {
+    /// Connects a completion queue; `token` will name it in events.
+    ///
+    /// # Errors
+    /// The queue has a channel already, with which it stays.
+    pub fn attach(&self, queue: &CompletionQueue, token: u64) -> Result<(), VerbsError> {
         let channel = Arc::clone(&self.inner);
-        queue.shared().set_notifier(Box::new(Announcer { channel, token }));
+        let attached = queue.shared().set_notifier(Box::new(Announcer { channel, token }));
+        if attached { Ok(()) } else { Err(VerbsError::HasChannel) }
     }
 
     /// The oldest event's token, if there is one, without waiting.
@@ -163,7 +166,8 @@ impl CompletionChannel {
     }
 
     /// The oldest event's token; waits for one at most for `timeout`. The device's thread drives
-    /// the protocol meanwhile.
+    /// the protocol meanwhile; on a device without one ([`crate::software::Drive::Caller`])
+    /// somebody else has to poll.
     pub fn wait_event(&self, timeout: Duration) -> Option<u64> {
         let tokens = self.inner.tokens();
         let empty = |tokens: &mut VecDeque<u64>| tokens.is_empty();

@@ -83,9 +83,10 @@ impl ProtectionDomain {
     /// Allocates and registers `length` zero bytes.
     ///
     /// # Errors
-    /// As [`ProtectionDomain::register`].
+    /// There is not that much memory, or as [`ProtectionDomain::register`].
     pub fn allocate(&self, length: usize, access: Access) -> Result<MemoryRegion, VerbsError> {
-        self.register(OwnedMemory::new(length), access)
+        let memory = OwnedMemory::try_new(length).ok_or(VerbsError::OutOfMemory { length })?;
+        self.register(memory, access)
     }
 
     /// Registers memory that someone else owns, of any alignment.

@@ -40,6 +40,15 @@ pub enum VerbsError {
     /// A completion channel could not be made.
     #[error("no completion channel: {0}")]
     Channel(#[source] std::io::Error),
+    /// A completion queue has one completion channel at most.
+    #[error("the completion queue has a completion channel already, with which it stays")]
+    HasChannel,
+    /// There is not that much memory.
+    #[error("{length} bytes of memory cannot be allocated: ask for less")]
+    OutOfMemory {
+        /// Bytes asked for.
+        length: usize,
+    },
     /// The device belongs to another process.
     #[error(transparent)]
     Forked(#[from] Forked),

@@ -57,10 +57,9 @@ impl MemoryRegion {
     }
 
     /// `length` bytes from `offset` on, for a work request. A range that is not inside is refused
-    /// when the request is carried out.
+    /// when the request is carried out, and more bytes than a message can have when it is posted.
     pub fn segment(&self, offset: usize, length: usize) -> Sge {
-        let address = self.memory.address().wrapping_add(offset as u64);
-        Sge { address, length: length as u32, key: self.registration.keys.local }
+        segment(self.memory.address(), offset, length, self.local_key())
     }
 
     /// The place `offset` bytes in, as a peer names it.
@@ -130,10 +129,9 @@ impl ForeignRegion {
         self.length == 0
     }
 
-    /// `length` bytes from `offset` on, for a work request.
+    /// `length` bytes from `offset` on, for a work request; see [`MemoryRegion::segment`].
     pub fn segment(&self, offset: usize, length: usize) -> Sge {
-        let address = self.base.wrapping_add(offset as u64);
-        Sge { address, length: length as u32, key: self.local_key() }
+        segment(self.base, offset, length, self.local_key())
     }
 
     /// The place `offset` bytes in, as a peer names it.
@@ -146,4 +144,10 @@ impl std::fmt::Debug for ForeignRegion {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "ForeignRegion({} bytes at {:#x}, {})", self.length, self.base, self.local_key())
     }
+}
+
+fn segment(base: u64, offset: usize, length: usize, key: Lkey) -> Sge {
+    let address = base.wrapping_add(offset as u64);
+    // What does not fit the field must not become something small that does.
+    Sge { address, length: u32::try_from(length).unwrap_or(u32::MAX), key }
 }

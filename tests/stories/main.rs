@@ -7,6 +7,7 @@ mod acknowledgements;
 mod check_order;
 mod duplicates;
 mod harness;
+mod hostile;
 mod lessons;
 mod limits;
 mod losses;

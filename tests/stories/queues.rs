@@ -1,15 +1,16 @@
 //! Posting in each state, flushing, resetting, destroying, completion queues and their
 //! notifications.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use uroce::engine::{ControlError, Counter};
+use uroce::engine::{ControlError, Counter, Engine, EngineOptions, Port, QueuePairOptions};
 use uroce::queue::CompletionStatus::{RemoteAccessError, Success, WorkRequestFlushed};
 use uroce::queue::QueuePairState::{Error, Init, Reset, Rtr, Rts, Sqd};
 use uroce::queue::{
-    CompletionKind, Notify, Payload, PostError, QueuePairAttributes, QueuePairState,
-    ReceiveRequest, SendFlags, SendOperation, SendRequest,
+    CompletionKind, Notify, Payload, PostError, QueueCapacities, QueuePairAttributes,
+    QueuePairKind, QueuePairState, ReceiveRequest, SendFlags, SendOperation, SendRequest,
 };
 use uroce::wire::NakCode;
 
@@ -307,6 +308,41 @@ fn what_is_in_use_cannot_be_destroyed() {
         s.engine.release_domain(s.domain).unwrap();
         assert_eq!(s.engine.release_domain(s.domain), Err(ControlError::NoSuchDomain));
     });
+}
+
+#[test]
+fn every_queue_pair_number_can_be_given_and_then_the_limit_is_told() {
+    // 0, 1 and 0xffffff are never given.
+    for (slot, numbers) in [(0, 65_534), (7, 65_536), (0xff, 65_535)] {
+        let options = EngineOptions { slot, ..Setup::default().engine_options() };
+        let mut engine = Engine::new(options, Story::new(in_state(Reset)).port.capabilities());
+        assert_eq!(engine.limits().queue_pairs, numbers);
+        let domain = engine.allocate_domain().unwrap();
+        let completions = engine.create_completion_queue(1).unwrap();
+        let options = QueuePairOptions {
+            kind: QueuePairKind::Rc,
+            domain,
+            send_completions: Arc::clone(&completions),
+            receive_completions: completions,
+            capacities: QueueCapacities {
+                send_requests: 1,
+                receive_requests: 1,
+                send_segments: 0,
+                receive_segments: 0,
+                inline_bytes: 0,
+            },
+            signal_all: false,
+        };
+        let mut given = BTreeSet::new();
+        for _ in 0..numbers {
+            let number = engine.create_queue_pair(&options).unwrap().number().value();
+            assert!(given.insert(number) && number >> 16 == u32::from(slot));
+        }
+        assert!(![0, 1, 0xff_ffff].iter().any(|number| given.contains(number)));
+        let full = engine.create_queue_pair(&options).err().map(|error| error.to_string());
+        let sentence = format!("the device's limit of {numbers} queue pairs is reached");
+        assert!(full.is_some_and(|error| error.starts_with(&sentence)));
+    }
 }
 
 #[test]

@@ -191,6 +191,47 @@ fn what_was_sent_twice_tells_nothing_about_the_round_trip() {
 }
 
 #[test]
+fn the_interval_stays_doubled_until_a_round_trip_is_measured() {
+    story(|s| {
+        measured(s, 0, 100 * MICROSECOND);
+        let mut start = s.now;
+        writes(s, 1, 1);
+        s.expect_at(start + 400 * MICROSECOND, write(1));
+        s.expect_at(start + 1_200 * MICROSECOND, write(1));
+        s.deliver(ack(1, 2));
+        s.expect_sent(1, Success);
+        // Two doublings are left of what was sent twice; this one is answered and measured.
+        start = s.now;
+        writes(s, 2, 1);
+        s.expect_nothing_until(start + 1_599 * MICROSECOND);
+        s.deliver(ack(2, 3));
+        s.expect_sent(2, Success);
+        start = s.now;
+        writes(s, 3, 1);
+        let smoothed = 100 * MICROSECOND - 12_500 + 1_599 * MICROSECOND / 8;
+        s.expect_at(start + 4 * smoothed, write(3));
+        s.deliver(ack(3, 4));
+        s.expect_sent(3, Success);
+    });
+}
+
+#[test]
+fn once_a_round_trip_is_known_the_doubling_ends_at_64_times_its_interval() {
+    let setup = Setup { timeout: 0, ..Setup::default() };
+    setup.tell(|s| {
+        measured(s, 0, 10 * MICROSECOND);
+        let mut time = s.now;
+        writes(s, 1, 1);
+        for doubling in 0..20 {
+            time += (200 * MICROSECOND) << doubling.min(6);
+            s.expect_at(time, write(1));
+        }
+        s.deliver(ack(1, 2));
+        s.expect_sent(1, Success);
+    });
+}
+
+#[test]
 fn when_everything_is_acknowledged_no_timer_runs() {
     story(|s| {
         writes(s, 0, 3);

@@ -152,7 +152,7 @@ impl<'a> End<'a> {
         let domain = context.allocate_domain()?;
         let completions = context.create_completion_queue(args.rx_depth + 1)?;
         let channel = CompletionChannel::new()?;
-        channel.attach(&completions, 0);
+        channel.attach(&completions, 0)?;
         let pair = domain.create_queue_pair(&QueuePairOptions {
             capacities: QueueCapacities {
                 send_requests: 1,

@@ -117,7 +117,8 @@ fn first_seed(args: &SimArgs) -> u64 {
 
 /// 1 if a seed was chosen, else many.
 fn seeds(args: &SimArgs) -> u64 {
-    args.seeds.unwrap_or(if args.seed.is_some() { 1 } else { 100 })
+    let default = if args.seed.is_some() { 1 } else { 100 };
+    args.seeds.unwrap_or(default)
 }
 
 fn threads(args: &SimArgs) -> usize {

@@ -66,7 +66,7 @@ impl Word {
     }
 
     /// Follows the chain from `value`, marking what was used in `done`.
-    fn explain(&self, mut value: u64, last: u64, done: &mut Vec<bool>) -> bool {
+    fn explain(&self, mut value: u64, last: u64, done: &mut [bool]) -> bool {
         while let Some(index) = self.next_known(value, done) {
             done[index] = true;
             value = self.operations[index].change.apply(value);
@@ -76,7 +76,7 @@ impl Word {
             return true;
         }
         (0..done.len()).filter(|&at| self.is_possible_failure(at, value, done)).any(|index| {
-            let mut branch = done.clone();
+            let mut branch = done.to_vec();
             branch[index] = true;
             self.explain(self.operations[index].change.apply(value), last, &mut branch)
         })

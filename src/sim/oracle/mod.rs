@@ -18,9 +18,9 @@ mod model;
 mod queue;
 #[cfg(test)]
 mod tests;
+mod violation;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
 pub use defect::Defect;
@@ -28,77 +28,14 @@ pub use model::{
     Action, Allowance, Change, Local, MemoryId, Place, QueueId, ReceiveModel, SendModel,
 };
 
+pub use violation::{Rule, Violation};
+
 use atomics::Word;
 use memory::{Bytes, MemoryModel};
 use queue::{Effect, Message, PendingReceive, PendingSend, QueuePairModel, check_message};
 
 use crate::memory::OwnedMemory;
 use crate::queue::{Completion, CompletionKind, CompletionStatus};
-
-/// Which promise was broken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Rule {
-    /// Each request completes once, in the order of posting.
-    Completion,
-    /// A request that fits is taken.
-    Posting,
-    /// Memory has the bytes that completed requests brought, and no others.
-    Memory,
-    /// A READ brings what memory held while it was under way.
-    ReadValue,
-    /// Messages fill receives in order, whole.
-    Receive,
-    /// An atomic operation happens once and brings the old value.
-    Atomic,
-    /// A request fails only for a reason, with the status of that reason, and all after it too.
-    Status,
-    /// An armed completion queue notifies.
-    Event,
-    /// All work ends once the network works.
-    Liveness,
-    /// No more packets than the losses explain.
-    Economy,
-    /// A sender waits as long as a receiver that is not ready asks.
-    Pause,
-    /// The engine's own invariants hold.
-    Invariant,
-}
-
-impl fmt::Display for Rule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Completion => "completions in order, once each",
-            Self::Posting => "what fits is taken",
-            Self::Memory => "memory as the model's",
-            Self::ReadValue => "READ brings a value that memory held",
-            Self::Receive => "messages fill receives in order",
-            Self::Atomic => "atomics happen once",
-            Self::Status => "only allowed statuses",
-            Self::Event => "completion events are not lost",
-            Self::Liveness => "all work ends",
-            Self::Economy => "packets bounded by losses",
-            Self::Pause => "a sender waits while the receiver is not ready",
-            Self::Invariant => "engine invariants",
-        })
-    }
-}
-
-/// A broken promise.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{rule}: {text}")]
-pub struct Violation {
-    /// Which promise.
-    pub rule: Rule,
-    /// What happened.
-    pub text: String,
-}
-
-impl Violation {
-    /// A broken promise with its circumstances.
-    pub fn new(rule: Rule, text: String) -> Self {
-        Self { rule, text }
-    }
-}
 
 /// See the module's text.
 #[derive(Debug, Default)]

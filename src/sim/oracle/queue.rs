@@ -174,7 +174,8 @@ impl QueuePairModel {
         if allowed {
             return Ok(());
         }
-        let wrong = request.defect.map_or("legal".to_owned(), |defect| defect.to_string());
+        let legal = || "legal".to_owned();
+        let wrong = request.defect.map_or_else(legal, |defect| defect.to_string());
         let text = format!(
             "{name}: request {} ({wrong}, {:?}) failed with: {status}",
             request.id, request.kind

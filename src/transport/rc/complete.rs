@@ -23,8 +23,9 @@ impl Requester {
             let front = *front;
             self.outstanding.pop_front();
             self.unfinished_reads -= u32::from(front.needs_response());
-            base.queues.send.release(front.position.wrapping_add(1));
-            if front.flags.signaled || base.signal_all {
+            let signaled = front.flags.signaled || base.signal_all;
+            release(base, front.position.wrapping_add(1), signaled);
+            if signaled {
                 complete(base, ctx, &front, CompletionStatus::Success)?;
             }
             // A fenced request may have waited for this one.
@@ -45,7 +46,7 @@ impl Requester {
         let mut status = first.unwrap_or(CompletionStatus::WorkRequestFlushed);
         let mut outcome = Ok(());
         while let Some(entry) = self.outstanding.pop_front() {
-            base.queues.send.release(entry.position.wrapping_add(1));
+            release(base, entry.position.wrapping_add(1), true);
             let completed = complete(base, ctx, &entry, status);
             outcome = outcome.and(completed);
             status = CompletionStatus::WorkRequestFlushed;
@@ -64,7 +65,7 @@ impl Requester {
         while self.next_position != base.queues.send.head() {
             let head = base.queues.send.read(self.next_position);
             self.next_position = self.next_position.wrapping_add(1);
-            base.queues.send.release(self.next_position);
+            release(base, self.next_position, true);
             let status = CompletionStatus::WorkRequestFlushed;
             let pushed = push(base, ctx, head.id, &head.operation, head.length, status);
             outcome = outcome.and(pushed);
@@ -117,6 +118,15 @@ impl Requester {
     }
 }
 
+/// Frees the entries before `position`; the last of them stays taken until its completion has been
+/// polled, if it gives one.
+fn release(base: &Base, position: u32, completes: bool) {
+    if completes {
+        base.queues.send.unpolled().add();
+    }
+    base.queues.send.release(position);
+}
+
 fn complete(
     base: &Base,
     ctx: &mut Context<'_>,
@@ -144,7 +154,7 @@ fn push(
         source: Qpn::default(),
         solicited: false,
     };
-    let room = ctx.complete(&base.queues.send_completions, &completion);
+    let room = ctx.complete(base, &completion);
     room.then_some(()).ok_or(QueueOverrun)
 }
 

@@ -337,6 +337,11 @@ impl Responder {
         self.assembly.claim().flush(base, ctx, first)
     }
 
+    /// Forgets the receive that a message has claimed.
+    pub(crate) fn forget_claim(&mut self, base: &Base) {
+        self.assembly.claim().forget(base);
+    }
+
     /// Nothing more is owed to the peer.
     pub(crate) fn forget_replies(&mut self) {
         self.jobs.clear();

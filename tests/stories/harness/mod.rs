@@ -490,6 +490,12 @@ impl Story {
         assert_eq!(self.events.pop_front(), Some(event), "event | expected");
     }
 
+    /// Events up to now do not matter.
+    pub fn forget_events(&mut self) {
+        self.settle();
+        self.events.clear();
+    }
+
     /// The next completion of a send.
     #[track_caller]
     pub fn expect_sent(&mut self, id: u64, status: CompletionStatus) -> Completion {

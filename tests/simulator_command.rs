@@ -1,0 +1,98 @@
+//! `uroce sim` as people and machines use it.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use uroce::pcap::Reader;
+
+fn sim(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_uroce"));
+    command.arg("sim").args(arguments).output().expect("the command can be started")
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).expect("output is UTF-8")
+}
+
+fn json(arguments: &[&str]) -> serde_json::Value {
+    let output = sim(arguments);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    serde_json::from_slice(&output.stdout).expect("one JSON object")
+}
+
+#[test]
+fn a_seed_is_told_in_words_that_fit_the_screen() {
+    let output = sim(&["--seed", "3"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let text = text(&output);
+    assert!(text.contains("every promise was kept"), "{text}");
+    assert!(text.contains("compare_swap"), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+}
+
+#[test]
+fn many_seeds_add_up_the_same_on_any_number_of_threads() {
+    let one = json(&["--seed", "5", "--seeds", "6", "--threads", "1", "--json"]);
+    let two = json(&["--seed", "5", "--seeds", "6", "--threads", "2", "--json"]);
+    assert_eq!(one, two);
+    assert_eq!(one["runs"], 6);
+    assert!(one["requests"].as_u64() >= Some(1200), "{one}");
+    assert_eq!(one["failures"], serde_json::json!([]));
+    let cells = one["matrix"].as_array().unwrap();
+    assert!(cells.iter().any(|cell| cell["count"].as_u64() > Some(0)), "{one}");
+}
+
+#[test]
+fn chosen_faults_replace_those_of_the_seed() {
+    let count = |report: &serde_json::Value, fault: &str| -> u64 {
+        let cells = report["matrix"].as_array().unwrap().iter();
+        let counts = cells.filter(|cell| cell["fault"] == fault);
+        counts.map(|cell| cell["count"].as_u64().unwrap()).sum()
+    };
+    let report = json(&["--seed", "3", "--faults", "reorder=5%", "--json"]);
+    assert!(count(&report, "reorder") > 0, "{report}");
+    assert_eq!(count(&report, "loss") + count(&report, "corrupt") + count(&report, "detour"), 0);
+}
+
+#[test]
+fn a_capture_has_every_packet_that_was_sent() {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("simulated.pcapng");
+    let report = json(&["--seed", "2", "--json", "--pcap", path.to_str().unwrap()]);
+    let mut reader = Reader::new(File::open(&path).unwrap()).unwrap();
+    let mut frames = 0;
+    while let Some(record) = reader.next() {
+        let record = record.unwrap();
+        assert!(record.data.len() >= 14 + 20 + 8 + 16);
+        frames += 1;
+    }
+    assert_eq!(Some(frames), report["packets"].as_u64());
+}
+
+#[test]
+fn a_schedule_of_a_small_scenario_can_be_replayed() {
+    let report = json(&["--schedule", "three_sends:x.2", "--json"]);
+    assert_eq!(report["runs"], 1);
+    assert_eq!(report["disturbances"], 2);
+    let all = json(&["--exhaustive", "--depth", "1", "--json"]);
+    let scenarios = all["scenarios"].as_array().unwrap();
+    assert!(scenarios.iter().any(|one| one["name"] == "three_sends" && one["schedules"] == 5));
+}
+
+#[test]
+fn wrong_usage_says_what_to_do_and_exits_2() {
+    for (arguments, hint) in [
+        (&["--faults", "los=1%"][..], "loss=P%"),
+        (&["--seed", "1", "--faults", "direction=in"], "leave it out"),
+        (&["--seeds", "5", "--pcap", "x.pcapng"], "give --seed"),
+        (&["--schedule", "nothing"], "three_sends"),
+        (&["--schedule", "three_sends:q"], "fates are"),
+        (&["--exhaustive", "--seed", "1"], "cannot be used with"),
+        (&["--seed", "1", "--pcap", "/no/such/folder/x.pcapng"], "/no/such/folder"),
+    ] {
+        let output = sim(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(message.contains(hint), "{arguments:?}: {message}");
+    }
+}

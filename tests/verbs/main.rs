@@ -1,0 +1,17 @@
+//! Verbs as applications use them, over real sockets on `lo`.
+//!
+//! ```text
+//!   calls      what each call gives and refuses: states, queries, errors, waits, events
+//!   lifetimes  whatever is dropped first, and processes that fork
+//!   threads    many at once on the same handles
+//! ```
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod calls;
+mod events;
+mod lifetimes;
+mod processes;
+mod setup;
+mod threads;
