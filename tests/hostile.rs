@@ -285,3 +285,49 @@ fn a_forked_child_that_sleeps_on_keeps_no_capture() {
     }
     assert!(second.is_ok(), "{second:?}");
 }
+
+/// Processor time that a process has used so far, in hundredths of a second on every Linux.
+fn ticks(process: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+    // User and system time; the name before them may hold anything but ends with the last `)`.
+    let fields = stat.rsplit_once(')').unwrap().1.split_ascii_whitespace();
+    fields.skip(11).take(2).map(|field| field.parse::<u64>().unwrap()).sum()
+}
+
+#[test]
+#[allow(unsafe_code)]
+fn a_process_without_descriptors_sleeps_although_others_connect_to_it() {
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    drop(listener);
+    let mut server = Running::start(uroce(&["pingpong", "-d", "lo", "-p", &port]));
+    let line = server.wait_for_line("local  address");
+    // `... QPN 0x2a0011, PSN ...`: the slot is the top byte.
+    let number = line.split_once("QPN 0x").unwrap().1;
+    let slot = u8::from_str_radix(&number[..2], 16).unwrap();
+    let process = server.id();
+    let open = std::fs::read_dir(format!("/proc/{process}/fd")).unwrap().flatten();
+    let last = open.map(|entry| entry.file_name().to_str().unwrap().parse::<u64>().unwrap());
+    let count = last.max().unwrap() + 1;
+    let limit = libc::rlimit { rlim_cur: count, rlim_max: count };
+    let id = libc::pid_t::try_from(process).unwrap();
+    // SAFETY: `limit` outlives the call; the old limit is not asked for.
+    let limited =
+        unsafe { libc::prlimit(id, libc::RLIMIT_NOFILE, &raw const limit, std::ptr::null_mut()) };
+    assert_eq!(limited, 0);
+    let others: Vec<socket2::Socket> = (0..3)
+        .map(|_| {
+            let kind = socket2::Type::SEQPACKET;
+            let socket = socket2::Socket::new(socket2::Domain::UNIX, kind, None).unwrap();
+            let name = format!("\0uroce/127.0.0.1/slot/{slot}");
+            socket.connect(&socket2::SockAddr::unix(name).unwrap()).unwrap();
+            socket
+        })
+        .collect();
+    std::thread::park_timeout(std::time::Duration::from_millis(100));
+    let before = ticks(process);
+    std::thread::park_timeout(std::time::Duration::from_secs(1));
+    let used = ticks(process) - before;
+    assert!(used < 8, "{used} hundredths of a second of processor time while idle");
+    drop(others);
+}
