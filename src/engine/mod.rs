@@ -192,7 +192,7 @@ pub struct Engine {
 impl Engine {
     /// An engine that will be given turns with a port of these capabilities.
     pub fn new(mut options: EngineOptions, port: &PortCapabilities) -> Self {
-        options.limits.queue_pairs = options.limits.queue_pairs.min(options.numbers());
+        options.limits = options.limits.possible(options.numbers());
         let mut rng = Rng::new(options.seed);
         let next_index = rng.next_u32() as u16;
         let keys = KeyTable::new(options.limits.regions, rng.fork());

@@ -191,11 +191,12 @@ pub(crate) enum SendData<'a> {
 }
 
 impl SendData<'_> {
-    /// Copies inline bytes from `offset` on into `target`.
+    /// Copies inline bytes from `offset` on into `target`. Packets begin at multiples of the path
+    /// MTU, so `offset` is one of 8.
     pub(crate) fn copy_inline(words: &[AtomicU64], offset: usize, target: &mut [u8]) {
-        for (index, byte) in target.iter_mut().enumerate() {
-            let position = offset + index;
-            *byte = get(words, position / 8).to_le_bytes()[position % 8];
+        assert!(offset.is_multiple_of(8), "a packet's payload begins at a word");
+        for (chunk, word) in target.chunks_mut(8).zip(offset / 8..) {
+            chunk.copy_from_slice(&get(words, word).to_le_bytes()[..chunk.len()]);
         }
     }
 }

@@ -152,7 +152,12 @@ mod tests {
         assert!(is_member(HERE, user));
         assert!(!is_member(HERE, user.wrapping_add(1)));
         drop(taken);
-        assert!(!is_member(HERE, user), "released");
+        // A child that another test forks may hold a copy until its handler has run.
+        let patience = crate::software::clock::now() + 20 * crate::time::SECOND;
+        while is_member(HERE, user) {
+            assert!(crate::software::clock::now() < patience, "released");
+            std::thread::yield_now();
+        }
     }
 
     #[test]

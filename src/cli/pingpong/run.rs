@@ -15,6 +15,7 @@ use uroce::verbs::{
 use super::handshake::{self, Server};
 use super::{PingpongArgs, Transport};
 use crate::cli::output::{Failure, print, random_u64};
+use crate::cli::text::count;
 
 const RECEIVE: u64 = 1;
 const SEND: u64 = 2;
@@ -84,7 +85,20 @@ pub(super) fn run(args: &PingpongArgs) -> Result<ExitCode, Failure> {
     report(args, (clock::now() - start) as f64 / 1e9)?;
     // Nothing is armed, so no event comes.
     end.channel.wait_event(STAY);
+    check_capture(&context)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Whether every packet is in the capture, if there is one.
+fn check_capture(context: &Context) -> Result<(), Failure> {
+    match context.counters()?.link.unrecorded {
+        0 => Ok(()),
+        missing => Err(Failure::usage(format!(
+            "the capture lacks the last {}, as its file could not be written further: is the \
+             disk full?",
+            count(missing, "packet")
+        ))),
+    }
 }
 
 fn connect_options(args: &PingpongArgs) -> ConnectOptions {

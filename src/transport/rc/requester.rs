@@ -120,6 +120,8 @@ impl Requester {
     /// Starts at a PSN and at the send queue's present position (RTR to RTS).
     pub(crate) fn begin(&mut self, base: &Base, psn: Psn) {
         *self = Self::new(base.queues.send.tail());
+        // All that can be posted can be outstanding; nothing is allocated from here on.
+        self.outstanding.reserve(base.queues.send.capacity() as usize);
         self.oldest = psn;
         self.next = psn;
         self.highest = psn;
