@@ -213,7 +213,11 @@ fn parse_switch(value: &str) -> Result<bool, String> {
     }
 }
 
-fn parse_bytes(value: &str) -> Result<usize, String> {
+/// A number of bytes of a buffer, such as `65536`, `256K` or `8M`.
+///
+/// # Errors
+/// What is expected, if it is no such number or not from 4096 to 2 GiB.
+pub fn parse_bytes(value: &str) -> Result<usize, String> {
     const UNITS: [(char, usize); 3] = [('K', 10), ('M', 20), ('G', 30)];
     let unit = UNITS.iter().find(|(letter, _)| value.ends_with(*letter));
     let digits = unit.map_or(value, |_| &value[..value.len() - 1]);
