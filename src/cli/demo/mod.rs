@@ -44,7 +44,7 @@ const LOSS_PERCENT: u32 = 5;
     --json, whose fields stay: verified, seed, fault, capture, seconds, and acts, a list of \
     {number, title,\nseconds, packets, bytes, lost, resent, verified, alice and bob (counters by \
     name), steps: list of\n{microseconds, from, opcode, psn, length, fate (arrived, lost, \
-    out_of_order, duplicate), resent,\ntext}}.")]
+    out_of_order, duplicate,\nmissing), resent, text}}.")]
 pub struct DemoArgs {
     /// Write the capture to this file [default: uroce-demo-PID.pcapng in the temporary folder]
     #[arg(long, value_name = "FILE")]
