@@ -49,7 +49,10 @@ impl Rng {
 
     /// A number from `low` to `high`, both included.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
-        low + self.below(high - low + 1)
+        match (high - low).checked_add(1) {
+            Some(count) => low + self.below(count),
+            None => self.next_u64(),
+        }
     }
 
     /// True once in `out_of` times on average, `parts` times over.
@@ -103,6 +106,8 @@ mod tests {
         }
         assert_eq!(seen, [true; 5]);
         assert_eq!(rng.below(0), 0);
+        assert!((0..100).any(|_| rng.between(0, u64::MAX) > u64::MAX / 2));
+        assert!((0..100).all(|_| (3..=4).contains(&rng.between(3, 4))));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use uroce::fault::FaultPlan;
-use uroce::software::DeviceOptions;
+use uroce::software::{DeviceOptions, parse_buffer_size};
 use uroce::verbs::Context;
 
 use super::output::Failure;
@@ -27,7 +27,7 @@ pub struct DeviceArgs {
     #[arg(long)]
     pub strict: bool,
     /// Bytes of socket receive buffer [env: UROCE_RECEIVE_BUFFER]
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", value_parser = parse_buffer_size)]
     pub receive_buffer: Option<usize>,
 }
 

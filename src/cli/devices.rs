@@ -12,7 +12,7 @@ use uroce::software::{DeviceOptions, OpenError, slots_in_use};
 use uroce::verbs::{DeviceInfo, Gid, Limits, PortState};
 use uroce::wire::ROCE_PORT;
 
-use super::output::Failure;
+use super::output::{self, Failure};
 use super::text::{ColorChoice, Palette, Tone, count, hanging};
 
 /// The devices of this host, and why an interface is none.
@@ -128,9 +128,9 @@ pub fn run(args: &DevicesArgs) -> Result<ExitCode, Failure> {
         links: ["udp"],
     };
     if args.json {
-        println!("{}", serde_json::to_string(&report)?);
+        output::print(&serde_json::to_string(&report)?)?;
     } else {
-        print(&report, args, privileges);
+        output::print(lines(&report, args, privileges).join("\n").trim_end())?;
     }
     let usable = report.devices.iter().any(|device| device.usable);
     Ok(if usable { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -231,20 +231,23 @@ fn port_use(address: IpAddr, privileges: Privileges) -> PortUse {
     PortUse { usage, user, devices, problem }
 }
 
-fn print(report: &Report, args: &DevicesArgs, privileges: Privileges) {
+/// The report for people.
+fn lines(report: &Report, args: &DevicesArgs, privileges: Privileges) -> Vec<String> {
     let palette = Palette::new(args.color);
-    for device in &report.devices {
-        print_device(device, args.verbose, palette);
-    }
-    if report.devices.is_empty() {
-        println!("There is no network interface; `ip link set lo up` gives at least loopback.");
+    let devices = report.devices.iter();
+    let mut lines: Vec<String> =
+        devices.flat_map(|device| device_lines(device, args.verbose, palette)).collect();
+    if lines.is_empty() {
+        let advice = "There is no network interface; `ip link set lo up` gives at least loopback.";
+        lines.push(advice.to_owned());
     }
     if args.verbose {
-        print_process(privileges, palette);
+        lines.extend(process_lines(privileges, palette));
     }
+    lines
 }
 
-fn print_device(device: &Device, verbose: bool, palette: Palette) {
+fn device_lines(device: &Device, verbose: bool, palette: Palette) -> Vec<String> {
     let Device { name, interface, .. } = device;
     let alias = if name == interface { String::new() } else { format!(" (interface {interface})") };
     let (tone, verdict) = match (device.usable, device.default) {
@@ -252,24 +255,22 @@ fn print_device(device: &Device, verbose: bool, palette: Palette) {
         (true, false) => (Tone::Good, "usable"),
         (false, _) => (Tone::Bad, "not usable"),
     };
-    println!("{}{alias}: {}", palette.paint(Tone::Title, name), palette.paint(tone, verdict));
-    for problem in &device.problems {
-        println!("{}", hanging("    because     ", problem));
-    }
+    let (name, verdict) = (palette.paint(Tone::Title, name), palette.paint(tone, verdict));
+    let mut lines = vec![format!("{name}{alias}: {verdict}")];
+    lines.extend(device.problems.iter().map(|problem| hanging("    because     ", problem)));
     let place = if device.loopback { ", reaches this host only" } else { "" };
-    println!("    state       {}{place}", device.state);
-    println!("    link layer  {}", device.link_layer);
-    println!("    MTU         {}, so path MTU up to {}", device.mtu, device.active_mtu);
+    lines.push(format!("    state       {}{place}", device.state));
+    lines.push(format!("    link layer  {}", device.link_layer));
+    lines.push(format!("    MTU         {}, so path MTU up to {}", device.mtu, device.active_mtu));
     for GidEntry { index, gid, address, kind, port } in &device.gids {
-        println!("    GID {index:<8}{gid}  {kind}  {address}");
-        if let Some(sentence) = sentence(port) {
-            println!("{}", hanging("                ", &sentence));
-        }
+        lines.push(format!("    GID {index:<8}{gid}  {kind}  {address}"));
+        lines.extend(sentence(port).map(|sentence| hanging("                ", &sentence)));
     }
     if verbose {
-        println!("{}", hanging("    at most     ", &limit_list(&device.limits)));
+        lines.push(hanging("    at most     ", &limit_list(&device.limits)));
     }
-    println!();
+    lines.push(String::new());
+    lines
 }
 
 fn limit_list(limits: &BTreeMap<&'static str, u32>) -> String {
@@ -299,13 +300,16 @@ fn sentence(port: &PortUse) -> Option<String> {
     }
 }
 
-fn print_process(privileges: Privileges, palette: Palette) {
-    println!("{}", palette.paint(Tone::Title, "this process"));
-    println!("    user id     {}", privileges.user);
-    println!("    links       udp, which needs no privilege");
-    for capability in CAPABILITIES {
+fn process_lines(privileges: Privileges, palette: Palette) -> Vec<String> {
+    let mut lines = vec![
+        palette.paint(Tone::Title, "this process"),
+        format!("    user id     {}", privileges.user),
+        "    links       udp, which needs no privilege".to_owned(),
+    ];
+    lines.extend(CAPABILITIES.iter().map(|capability| {
         let head = format!("    {:<15} ", capability.name());
-        let missing = privileges.missing(capability);
-        println!("{}", hanging(&head, &missing.unwrap_or_else(|| "yes".to_owned())));
-    }
+        let missing = privileges.missing(*capability);
+        hanging(&head, &missing.unwrap_or_else(|| "yes".to_owned()))
+    }));
+    lines
 }

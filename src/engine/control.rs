@@ -2,15 +2,16 @@
 
 use std::ops::Range;
 
-use super::{ControlError, Engine, MemoryKeys, QueuePairOptions, QueuePairStatus};
+use super::{AsyncEvent, ControlError, Engine, MemoryKeys, QueuePairOptions, QueuePairStatus};
 use crate::memory::{Backing, DomainId, OwnedMemory};
 use crate::queue::sync::Arc;
 use crate::queue::{
-    Access, CompletionQueue, QueueCapacities, QueuePairAttributes, QueuePairKind, QueuePairQueues,
+    Access, AddressHandleId, AddressVector, CompletionQueue, QueueCapacities, QueuePairAttributes,
+    QueuePairQueues, ReceiveQueue,
 };
 use crate::time::Instant;
-use crate::transport::{Device, QueuePair};
-use crate::wire::{Lkey, Qpn, Rkey};
+use crate::transport::{Device, Peer, QueuePair};
+use crate::wire::{Flow, Lkey, Qpn, Rkey};
 
 impl Engine {
     /// A new protection domain.
@@ -36,8 +37,9 @@ impl Engine {
         self.check_domain(domain)?;
         let regions = self.keys.count_in(domain);
         let pairs = self.live_pairs().filter(|pair| pair.base.domain == domain).count();
-        if regions + pairs > 0 {
-            return Err(ControlError::DomainBusy { regions, pairs });
+        let handles = self.handles.count_in(domain);
+        if regions + pairs + handles > 0 {
+            return Err(ControlError::DomainBusy { regions, pairs, handles });
         }
         self.domains.remove(&domain);
         Ok(())
@@ -174,8 +176,21 @@ impl Engine {
         &mut self,
         options: &QueuePairOptions,
     ) -> Result<Arc<QueuePairQueues>, ControlError> {
-        if options.kind != QueuePairKind::Rc {
-            return Err(ControlError::NotSupported(options.kind));
+        self.create_queue_pair_sharing(options, None)
+    }
+
+    /// The same, with receives from a shared queue; those of the options' own capacities do not
+    /// count then.
+    ///
+    /// # Errors
+    /// As [`Engine::create_queue_pair`], or the shared queue is not of this device.
+    pub fn create_queue_pair_sharing(
+        &mut self,
+        options: &QueuePairOptions,
+        shared: Option<&Arc<ReceiveQueue>>,
+    ) -> Result<Arc<QueuePairQueues>, ControlError> {
+        if let Some(shared) = shared {
+            self.position_of_shared(shared)?;
         }
         self.check_domain(options.domain)?;
         self.position_of(&options.send_completions)?;
@@ -196,6 +211,7 @@ impl Engine {
             &options.capacities,
             completions,
             Arc::clone(&self.doorbells),
+            shared.map(Arc::clone),
         ));
         let pair = QueuePair::new(
             slot,
@@ -203,6 +219,7 @@ impl Engine {
             options.domain,
             options.signal_all,
             self.options.migration,
+            self.device().source_port(number, Qpn::default()),
         );
         if slot as usize == self.pairs.len() {
             self.pairs.push(None);
@@ -235,6 +252,104 @@ impl Engine {
         }
     }
 
+    /// A new shared receive queue.
+    ///
+    /// # Errors
+    /// Sizes out of range, or a limit of the device.
+    pub fn create_shared_receive_queue(
+        &mut self,
+        requests: u32,
+        segments: u32,
+    ) -> Result<Arc<ReceiveQueue>, ControlError> {
+        let limits = &self.options.limits;
+        if self.shared_queues.len() >= limits.shared_receive_queues as usize {
+            let limit = limits.shared_receive_queues;
+            return Err(ControlError::Limit { what: "shared receive queues", limit });
+        }
+        check_range("receive work requests", requests, 1, limits.work_requests)?;
+        check_range("receive segments", segments, 0, limits.segments)?;
+        let queue = Arc::new(ReceiveQueue::new(requests, segments as usize));
+        self.shared_queues.push(Arc::clone(&queue));
+        Ok(queue)
+    }
+
+    /// Asks for one event when fewer than `limit` receives are left in a shared queue; 0 asks for
+    /// none.
+    ///
+    /// # Errors
+    /// The queue is not of this device, or has fewer entries than `limit`.
+    pub fn set_shared_limit(
+        &mut self,
+        queue: &Arc<ReceiveQueue>,
+        limit: u32,
+    ) -> Result<(), ControlError> {
+        self.position_of_shared(queue)?;
+        check_range("receives as a limit", limit, 0, queue.capacity())?;
+        queue.set_limit(limit);
+        if queue.take_limit_event() {
+            self.effects.event(AsyncEvent::SharedReceiveQueueLimit(Arc::clone(queue)));
+        }
+        Ok(())
+    }
+
+    /// Ends a shared receive queue.
+    ///
+    /// # Errors
+    /// It is not of this device, or queue pairs still use it.
+    pub fn destroy_shared_receive_queue(
+        &mut self,
+        queue: &Arc<ReceiveQueue>,
+    ) -> Result<(), ControlError> {
+        let position = self.position_of_shared(queue)?;
+        let uses = |pair: &&QueuePair| Arc::ptr_eq(&pair.base.queues.receive, queue);
+        let users = self.live_pairs().filter(uses).count();
+        if users > 0 {
+            return Err(ControlError::SharedQueueBusy { users });
+        }
+        self.shared_queues.swap_remove(position);
+        Ok(())
+    }
+
+    fn position_of_shared(&self, queue: &Arc<ReceiveQueue>) -> Result<usize, ControlError> {
+        let mut queues = self.shared_queues.iter();
+        queues.position(|known| Arc::ptr_eq(known, queue)).ok_or(ControlError::NoSuchSharedQueue)
+    }
+
+    /// A new address handle, for datagrams of queue pairs of `domain`.
+    ///
+    /// # Errors
+    /// Unknown domain, an address that cannot be reached from our address of that index, or a limit
+    /// of the device.
+    pub fn create_address_handle(
+        &mut self,
+        domain: DomainId,
+        address: &AddressVector,
+    ) -> Result<AddressHandleId, ControlError> {
+        self.check_domain(domain)?;
+        let limit = self.options.limits.address_handles;
+        if self.handles.len() >= limit {
+            return Err(ControlError::Limit { what: "address handles", limit });
+        }
+        let device = self.device();
+        device.check_address(address)?;
+        let source = self.options.gids[usize::from(address.gid_index)];
+        let source_port = device.source_port(Qpn::default(), Qpn::default());
+        let flow = Flow { source, destination: address.destination, source_port };
+        let path = self.paths.join(address.destination);
+        let peer = Peer { flow, traffic_class: address.traffic_class, path };
+        Ok(self.handles.create(domain, peer))
+    }
+
+    /// Ends an address handle. Requests that name it and were not sent yet fail.
+    ///
+    /// # Errors
+    /// There is no such handle.
+    pub fn destroy_address_handle(&mut self, id: AddressHandleId) -> Result<(), ControlError> {
+        let peer = self.handles.destroy(id).ok_or(ControlError::NoSuchHandle)?;
+        self.paths.leave(peer.path, u32::MAX);
+        Ok(())
+    }
+
     /// Changes a queue pair's attributes, all or none.
     ///
     /// # Errors
@@ -246,9 +361,9 @@ impl Engine {
         attributes: &QueuePairAttributes,
     ) -> Result<(), ControlError> {
         let slot = self.slot_of(number)?;
-        let device = (self.options.gids.clone(), self.source_ports.clone());
+        let (gids, ports) = (self.options.gids.clone(), self.source_ports.clone());
         let (mtu, rd_atomic) = (self.mtu, self.options.limits.rd_atomic);
-        let device = Device { gids: &device.0, mtu, rd_atomic, source_ports: &device.1 };
+        let device = Device { gids: &gids, mtu, rd_atomic, source_ports: &ports };
         self.with_pair(slot, now, |pair, ctx| pair.modify(ctx, &device, attributes))
             .ok_or(ControlError::NoSuchPair(number))?
             .map_err(ControlError::Modify)
@@ -296,6 +411,15 @@ impl Engine {
         self.pairs[slot as usize] = None;
         self.free_slots.push(slot);
         Ok(())
+    }
+
+    fn device(&self) -> Device<'_> {
+        Device {
+            gids: &self.options.gids,
+            mtu: self.mtu,
+            rd_atomic: self.options.limits.rd_atomic,
+            source_ports: &self.source_ports,
+        }
     }
 
     pub(super) fn slot_of(&self, number: Qpn) -> Result<u32, ControlError> {

@@ -2,9 +2,10 @@
 
 use super::Engine;
 use super::port::Port;
+use crate::queue::QueuePairKind;
 use crate::queue::sync::Arc;
 use crate::time::Instant;
-use crate::transport::{ACK_HOLD, BurstRules, Context, Counter, QueuePair};
+use crate::transport::{ACK_HOLD, Arrival, BurstRules, Context, Counter, QueuePair};
 use crate::wire::{
     Bth, Headers, IdentificationRule, Message, PKey, Packet, ParseError, Qpn, ReceivedBurst,
     SentBurst, Service, Transport, icrc,
@@ -94,6 +95,7 @@ impl Engine {
             turn: self.turn,
             keys: &mut self.keys,
             paths: &mut self.paths,
+            handles: &self.handles,
             effects: &mut self.effects,
             counters: &mut self.counters,
             ready: &mut self.ready,
@@ -137,12 +139,12 @@ impl Engine {
         let headers = &packet.headers;
         self.check_icrc(burst, index, segment)?;
         let slot = self.admit(burst, headers.destination, headers.service, headers.pkey)?;
-        if headers.service == Service::Congestion {
-            self.counters.count(Counter::ReceivedCongestionNotification);
-            return Ok(());
-        }
-        self.with_pair(slot, now, |pair, ctx| dispatch(pair, ctx, headers, packet.payload))
-            .unwrap_or(Err(Counter::DropUnknownQueuePair))
+        let arrival =
+            Arrival { flow: burst.flow, traffic_class: burst.traffic_class, length: segment.len() };
+        self.with_pair(slot, now, |pair, ctx| {
+            dispatch(pair, ctx, headers, &arrival, packet.payload)
+        })
+        .unwrap_or(Err(Counter::DropUnknownQueuePair))
     }
 
     /// The queue pair that a packet is for, if that may receive from its sender.
@@ -155,15 +157,22 @@ impl Engine {
     ) -> Result<u32, Counter> {
         let slot = *self.by_number.get(&destination).ok_or(Counter::DropUnknownQueuePair)?;
         let pair = self.pairs[slot as usize].as_ref().ok_or(Counter::DropUnknownQueuePair)?;
-        if !matches!(service, Service::Rc | Service::Congestion) {
+        let kind = pair.base.queues.kind();
+        if !fits(service, kind) {
             return Err(Counter::DropWrongTransport);
         }
         if !pair.state().receives() {
             return Err(Counter::DropWrongState);
         }
-        let flow = pair.base.peer.ok_or(Counter::DropWrongState)?.flow;
-        if burst.flow.source != flow.destination || burst.flow.destination != flow.source {
-            return Err(Counter::DropWrongAddress);
+        if kind == QueuePairKind::Ud {
+            if !self.options.gids.contains(&burst.flow.destination) {
+                return Err(Counter::DropWrongAddress);
+            }
+        } else {
+            let flow = pair.base.peer.ok_or(Counter::DropWrongState)?.flow;
+            if burst.flow.source != flow.destination || burst.flow.destination != flow.source {
+                return Err(Counter::DropWrongAddress);
+            }
         }
         if !PKey::DEFAULT.admits(pkey) {
             return Err(Counter::DropPkeyMismatch);
@@ -231,14 +240,27 @@ impl Engine {
     }
 }
 
+/// Whether packets of a service are for queue pairs of a kind.
+const fn fits(service: Service, kind: QueuePairKind) -> bool {
+    matches!(
+        (service, kind),
+        (Service::Rc, QueuePairKind::Rc)
+            | (Service::Uc, QueuePairKind::Uc)
+            | (Service::Ud(_), QueuePairKind::Ud)
+            | (Service::Congestion, _)
+    )
+}
+
 /// Hands a packet to the half of the queue pair that it is for.
 fn dispatch(
     pair: &mut QueuePair,
     ctx: &mut Context<'_>,
     headers: &Headers,
+    arrival: &Arrival,
     payload: &[u8],
 ) -> Result<(), Counter> {
     match headers.message {
+        Message::CongestionNotification(_) => pair.handle_congestion(ctx),
         Message::ReadResponseFirst(_)
         | Message::ReadResponseMiddle
         | Message::ReadResponseLast(_)
@@ -250,7 +272,7 @@ fn dispatch(
             }
             pair.handle_response(ctx, headers, payload);
         }
-        _ => pair.handle_request(ctx, headers, payload),
+        _ => pair.handle_request(ctx, headers, arrival, payload),
     }
     Ok(())
 }

@@ -4,25 +4,30 @@ use std::net::IpAddr;
 
 use crate::wire::Qpn;
 
-/// The most of each thing that a device gives out.
+/// The most of each thing that a device gives out. What is over the number that keys, queue pair
+/// numbers or queue entries have room for comes down to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Queue pairs, at most 65536. Numbers that are never given (0, 1, 0xffffff) are taken off.
     pub queue_pairs: u32,
-    /// Work requests in a queue.
+    /// Work requests in a queue, at most 2^31.
     pub work_requests: u32,
-    /// Segments in a work request.
+    /// Segments in a work request, at most 65535.
     pub segments: u32,
     /// Inline bytes in a work request.
     pub inline_bytes: u32,
     /// Completion queues.
     pub completion_queues: u32,
-    /// Entries of a completion queue.
+    /// Entries of a completion queue, at most 2^31.
     pub completions: u32,
+    /// Shared receive queues.
+    pub shared_receive_queues: u32,
     /// Protection domains.
     pub domains: u32,
-    /// Memory regions.
+    /// Memory regions, at most 2^24 - 1.
     pub regions: u32,
+    /// Address handles.
+    pub address_handles: u32,
     /// READs and atomics under way on a queue pair, in each direction.
     pub rd_atomic: u8,
 }
@@ -36,9 +41,26 @@ impl Default for Limits {
             inline_bytes: 1024,
             completion_queues: 65_536,
             completions: 4_194_304,
+            shared_receive_queues: 65_536,
             domains: 65_536,
             regions: 1_048_576,
+            address_handles: 1_048_576,
             rd_atomic: 128,
+        }
+    }
+}
+
+impl Limits {
+    /// The same, as far as they are possible where there are so many queue pair numbers.
+    pub(super) fn possible(self, numbers: u32) -> Self {
+        const POSITIONS: u32 = 1 << 31;
+        Self {
+            queue_pairs: self.queue_pairs.min(numbers),
+            work_requests: self.work_requests.min(POSITIONS),
+            segments: self.segments.min(u16::MAX.into()),
+            completions: self.completions.min(POSITIONS),
+            regions: self.regions.min((1 << 24) - 1),
+            ..self
         }
     }
 }
@@ -82,5 +104,31 @@ impl EngineOptions {
     /// Usual options for a device with these addresses.
     pub fn new(seed: u64, gids: Vec<IpAddr>) -> Self {
         Self { seed, slot: 0, gids, limits: Limits::default(), strict: false, migration: true }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_come_down_to_what_numbers_and_entries_have_room_for() {
+        let most = Limits {
+            queue_pairs: u32::MAX,
+            work_requests: u32::MAX,
+            segments: u32::MAX,
+            completions: u32::MAX,
+            regions: u32::MAX,
+            ..Limits::default()
+        };
+        let options = EngineOptions::new(1, Vec::new());
+        let possible = most.possible(options.numbers());
+        assert_eq!(possible.queue_pairs, 65_534, "slot 0 never gives numbers 0 and 1");
+        assert_eq!(possible.work_requests.checked_next_power_of_two(), Some(1 << 31));
+        assert_eq!(possible.completions, 1 << 31);
+        assert_eq!(possible.segments, 65_535);
+        assert_eq!(possible.regions, 0xff_ffff);
+        let usual = Limits::default();
+        assert_eq!(usual.possible(65_536), usual);
     }
 }

@@ -22,10 +22,10 @@ use std::net::IpAddr;
 use crate::memory::{AccessError, DomainId, KeyTable, RegisterError};
 use crate::queue::sync::Arc;
 use crate::queue::{
-    CompletionQueue, Doorbells, QueueCapacities, QueuePairAttributes, QueuePairKind,
+    CompletionQueue, Doorbells, QueueCapacities, QueuePairAttributes, QueuePairKind, ReceiveQueue,
 };
 use crate::rng::Rng;
-use crate::transport::{PathTable, QueuePair, ReadyList};
+use crate::transport::{AddressHandles, PathTable, QueuePair, ReadyList};
 use crate::wire::{Lkey, Qpn, Rkey};
 
 pub use crate::transport::{AsyncEvent, AttributeList, Counter, Counters, Effects, ModifyError};
@@ -106,14 +106,16 @@ pub enum ControlError {
     NoSuchDomain,
     /// The protection domain is in use.
     #[error(
-        "the protection domain is in use by {regions} memory regions and {pairs} queue pairs: end \
-         them first"
+        "the protection domain is in use by {regions} memory regions, {pairs} queue pairs and \
+         {handles} address handles: end them first"
     )]
     DomainBusy {
         /// Memory regions in it.
         regions: usize,
         /// Queue pairs in it.
         pairs: usize,
+        /// Address handles in it.
+        handles: usize,
     },
     /// No memory has this key.
     #[error("no memory is registered under key {0}")]
@@ -133,9 +135,21 @@ pub enum ControlError {
         /// Queue pairs that use it.
         users: usize,
     },
+    /// The shared receive queue is not of this device, or was destroyed.
+    #[error("there is no such shared receive queue on this device")]
+    NoSuchSharedQueue,
+    /// The shared receive queue is in use.
+    #[error("the shared receive queue is in use by {users} queue pairs: destroy them first")]
+    SharedQueueBusy {
+        /// Queue pairs that use it.
+        users: usize,
+    },
     /// No queue pair has this number.
     #[error("there is no queue pair {0} on this device")]
     NoSuchPair(Qpn),
+    /// The address handle was destroyed, or is of another device.
+    #[error("there is no such address handle on this device")]
+    NoSuchHandle,
     /// The device has no such transport.
     #[error("{0} queue pairs are not supported")]
     NotSupported(QueuePairKind),
@@ -158,12 +172,14 @@ pub struct Engine {
     domains: HashSet<DomainId>,
     next_domain: u32,
     completion_queues: Vec<Arc<CompletionQueue>>,
+    shared_queues: Vec<Arc<ReceiveQueue>>,
     pairs: Vec<Option<Box<QueuePair>>>,
     free_slots: Vec<u32>,
     by_number: HashMap<Qpn, u32>,
     next_index: u16,
     keys: KeyTable,
     paths: PathTable,
+    handles: AddressHandles,
     /// Queue pairs that may have something to send.
     ready: ReadyList,
     /// Queue pairs whose acknowledgement waits for the application.
@@ -176,7 +192,7 @@ pub struct Engine {
 impl Engine {
     /// An engine that will be given turns with a port of these capabilities.
     pub fn new(mut options: EngineOptions, port: &PortCapabilities) -> Self {
-        options.limits.queue_pairs = options.limits.queue_pairs.min(options.numbers());
+        options.limits = options.limits.possible(options.numbers());
         let mut rng = Rng::new(options.seed);
         let next_index = rng.next_u32() as u16;
         let keys = KeyTable::new(options.limits.regions, rng.fork());
@@ -196,12 +212,14 @@ impl Engine {
             domains: HashSet::new(),
             next_domain: 0,
             completion_queues: Vec::new(),
+            shared_queues: Vec::new(),
             pairs: Vec::new(),
             free_slots: Vec::new(),
             by_number: HashMap::new(),
             next_index,
             keys,
             paths: PathTable::default(),
+            handles: AddressHandles::default(),
             ready: ReadyList::default(),
             held: ReadyList::default(),
             deadlines: Deadlines::default(),

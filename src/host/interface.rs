@@ -1,5 +1,6 @@
 //! Network interfaces in the order in which devices are listed, and the GIDs that each has.
 
+use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr};
 
 use pnet_datalink::NetworkInterface;
@@ -60,8 +61,10 @@ pub fn interfaces() -> Vec<Interface> {
         }
     }
     for interface in &mut found {
+        // One with two prefix lengths is listed twice.
+        let mut seen = HashSet::new();
+        interface.addresses.retain(|address| seen.insert(*address));
         interface.addresses.sort_by_key(|address| rank(*address));
-        interface.addresses.dedup();
     }
     found.sort_by_key(place);
     found

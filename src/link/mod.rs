@@ -78,6 +78,8 @@ pub struct LinkStatistics {
     pub empty: u64,
     /// Bursts that went out packet by packet because the kernel refused to segment them.
     pub split: u64,
+    /// Packets that are missing in the capture because its file could not be written further.
+    pub unrecorded: u64,
 }
 
 /// A [`Port`] that a background thread can sleep on.

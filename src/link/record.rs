@@ -9,7 +9,7 @@
 //! ```
 //!
 //! The file is handed to the kernel after each call, so it is readable whatever becomes of the
-//! process. An error of the file stops the recording, never the traffic.
+//! process. An error of the file stops the recording, never the traffic; what is missing is counted.
 
 use std::io::{self, Write};
 use std::net::IpAddr;
@@ -40,7 +40,12 @@ struct Capture<W: Write> {
     /// Nanoseconds from 1970 to [`Instant::ZERO`].
     epoch: u64,
     now: Instant,
+    /// Handed to the kernel.
     frames: u64,
+    /// Gathered since.
+    gathered: u64,
+    /// Frames that are missing because of `error`.
+    missing: u64,
     error: Option<io::Error>,
 }
 
@@ -53,7 +58,15 @@ impl<L: Link, W: Write + Send> Recorded<L, W> {
     /// Those of `file` when the header is written.
     pub fn new(inner: L, file: W, interface: &str, epoch: u64) -> io::Result<Self> {
         let writer = Writer::named(file, Format::PcapNg, interface)?;
-        let capture = Capture { writer, epoch, now: Instant::ZERO, frames: 0, error: None };
+        let capture = Capture {
+            writer,
+            epoch,
+            now: Instant::ZERO,
+            frames: 0,
+            gathered: 0,
+            missing: 0,
+            error: None,
+        };
         Ok(Self { inner, capture })
     }
 
@@ -99,6 +112,7 @@ impl<W: Write> Capture<W> {
 
     fn record(&mut self, flow: &Flow, traffic_class: u8, numbered: Numbered, segment: &[u8]) {
         if self.error.is_some() {
+            self.missing += 1;
             return;
         }
         let headers =
@@ -110,17 +124,28 @@ impl<W: Write> Capture<W> {
             set_flags(&mut bytes[Ethernet::LENGTH..], numbered.flags);
         }
         let time = self.epoch.saturating_add(self.now.as_nanos());
-        match self.writer.write(time, &[bytes, segment]) {
-            Ok(()) => self.frames += 1,
-            Err(error) => self.error = Some(error),
+        self.gathered += 1;
+        if let Err(error) = self.writer.write(time, &[bytes, segment]) {
+            self.give_up(error);
         }
     }
 
     /// Hands what was recorded to the kernel.
     fn flush(&mut self) {
-        if self.error.is_none() {
-            self.error = self.writer.flush().err();
+        if self.error.is_some() {
+            return;
         }
+        match self.writer.flush() {
+            Ok(()) => self.frames += std::mem::take(&mut self.gathered),
+            Err(error) => self.give_up(error),
+        }
+    }
+
+    /// Ends the recording. Of what was gathered the writer may have handed on a part: it counts as
+    /// missing all the same, since its end may be cut.
+    fn give_up(&mut self, error: io::Error) {
+        self.missing += std::mem::take(&mut self.gathered);
+        self.error = Some(error);
     }
 }
 
@@ -209,7 +234,8 @@ impl<L: Link, W: Write + Send> Link for Recorded<L, W> {
     }
 
     fn statistics(&self) -> LinkStatistics {
-        self.inner.statistics()
+        let below = self.inner.statistics();
+        LinkStatistics { unrecorded: below.unrecorded + self.capture.missing, ..below }
     }
 
     fn next_deadline(&self) -> Option<Instant> {
@@ -418,6 +444,7 @@ mod tests {
             send(&mut a, flow(4), &bytes, 0);
         }
         assert_eq!(a.error().map(io::Error::kind), Some(io::ErrorKind::StorageFull));
+        assert_eq!(a.statistics().unrecorded + a.frames(), 10, "what is missing is counted");
         assert_eq!(b.receive(64, &mut |_| {}), 10);
     }
 }

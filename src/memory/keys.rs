@@ -1,8 +1,11 @@
 //! The key table: which keys name which memory, and what may be done with it.
 //!
 //! A key is an index (24 bits) and a generation (8 bits) that changes whenever the index is used
-//! anew, so that a stale key finds nothing. One number serves as local and as remote key. A key is
+//! anew, and a freed index rests until others have been freed, so that a stale key finds nothing
+//! for a long time ([`RESTING`] × 256 registrations). One number serves as local and as remote key. A key is
 //! looked up for each packet, and nothing is kept between packets.
+
+use std::collections::VecDeque;
 
 use super::access::Access;
 use super::region::{AtomicChange, Backing};
@@ -72,7 +75,8 @@ struct Entry {
 #[derive(Debug)]
 pub(crate) struct KeyTable {
     entries: Vec<Entry>,
-    free: Vec<u32>,
+    /// Oldest first.
+    free: VecDeque<u32>,
     limit: u32,
     rng: Rng,
 }
@@ -89,7 +93,7 @@ impl KeyTable {
     pub(crate) fn new(limit: u32, rng: Rng) -> Self {
         // Index 0 stays empty, so that no key is below 256 and key 0 is never valid.
         let reserved = Entry { generation: 0, region: None };
-        Self { entries: vec![reserved], free: Vec::new(), limit, rng }
+        Self { entries: vec![reserved], free: VecDeque::new(), limit, rng }
     }
 
     /// Registers memory; `base` is the address by which it will be named.
@@ -116,12 +120,10 @@ impl KeyTable {
     }
 
     fn take_index(&mut self) -> Result<u32, RegisterError> {
-        if let Some(index) = self.free.pop() {
-            return Ok(index);
-        }
         let index = self.entries.len() as u32;
-        if index > self.limit {
-            return Err(RegisterError::TooMany(self.limit));
+        let full = index > self.limit;
+        if full || self.free.len() > RESTING {
+            return self.free.pop_front().ok_or(RegisterError::TooMany(self.limit));
         }
         let generation = self.rng.next_u32() as u8;
         self.entries.push(Entry { generation, region: None });
@@ -137,7 +139,7 @@ impl KeyTable {
         }
         entry.region = None;
         entry.generation = entry.generation.wrapping_add(1);
-        self.free.push(index);
+        self.free.push_back(index);
         true
     }
 
@@ -227,5 +229,47 @@ impl Span<'_> {
     pub(crate) fn read(&self, target: &mut [u8]) {
         assert_eq!(target.len(), self.length, "a span is read as a whole");
         self.backing.copy_out(self.offset, target);
+    }
+}
+
+/// Freed indexes that are kept from use, as long as the limit allows.
+const RESTING: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::OwnedMemory;
+
+    const DOMAIN: DomainId = DomainId(1);
+
+    fn register(table: &mut KeyTable) -> Result<u32, RegisterError> {
+        let backing = Backing::owned(OwnedMemory::new(8));
+        table.register(backing, 0x1000, DOMAIN, Access::NONE)
+    }
+
+    #[test]
+    fn a_stale_key_does_not_become_valid_again_for_a_long_time() {
+        let mut table = KeyTable::new(1000, Rng::new(1));
+        let stale = register(&mut table).unwrap();
+        assert!(table.deregister(stale));
+        for _ in 0..RESTING * 256 {
+            let key = register(&mut table).unwrap();
+            let found = table.span(stale, DOMAIN, 0x1000, 8, Access::NONE);
+            assert_eq!(found.err(), Some(KeyFault::Unknown));
+            assert!(table.deregister(key));
+        }
+        assert!(table.entries.len() <= RESTING + 3, "indexes are used again");
+    }
+
+    #[test]
+    fn the_limit_is_exact_and_resting_indexes_serve_when_it_is_reached() {
+        let mut table = KeyTable::new(3, Rng::new(1));
+        let keys = [0; 3].map(|_| register(&mut table).unwrap());
+        assert_eq!(register(&mut table), Err(RegisterError::TooMany(3)));
+        assert!(table.deregister(keys[1]));
+        assert!(!table.deregister(keys[1]), "only once");
+        let key = register(&mut table).unwrap();
+        assert_eq!((key >> 8, key == keys[1]), (keys[1] >> 8, false));
+        assert_eq!(register(&mut table), Err(RegisterError::TooMany(3)));
     }
 }

@@ -271,4 +271,10 @@ mod tests {
         assert_eq!(memory.compare_exchange(0, 5, 11).unwrap(), 9);
         assert_eq!(memory.load_u64(0).unwrap(), 9);
     }
+
+    #[test]
+    fn more_memory_than_there_is_is_refused_and_ends_nothing() {
+        assert!(OwnedMemory::try_new(usize::MAX).is_none());
+        assert!(OwnedMemory::try_new(1 << 60).is_none());
+    }
 }

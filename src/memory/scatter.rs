@@ -17,7 +17,8 @@ pub struct Sge {
 
 /// Writes `source` to the place that lies `offset` bytes into the segments.
 ///
-/// All pieces are checked before the first byte is written.
+/// All pieces are checked before the first byte is written. Nearly always there is one, whose key
+/// is then looked up once.
 pub(crate) fn scatter(
     keys: &KeyTable,
     domain: DomainId,
@@ -25,16 +26,23 @@ pub(crate) fn scatter(
     offset: u64,
     source: &[u8],
 ) -> Result<(), KeyFault> {
-    for piece in pieces(segments.clone(), offset, source.len()) {
-        let piece = piece?;
-        keys.span(piece.key, domain, piece.address, piece.length, Access::LOCAL_WRITE)?;
+    let span = |piece: &Piece| {
+        keys.span(piece.key, domain, piece.address, piece.length, Access::LOCAL_WRITE)
+    };
+    let mut list = pieces(segments.clone(), offset, source.len());
+    let Some(first) = list.next().transpose()? else { return Ok(()) };
+    let first_span = span(&first)?;
+    if first.length == source.len() {
+        first_span.write(source);
+        return Ok(());
+    }
+    for piece in list {
+        span(&piece?)?;
     }
     let mut done = 0;
     for piece in pieces(segments, offset, source.len()) {
         let piece = piece?;
-        let span =
-            keys.span(piece.key, domain, piece.address, piece.length, Access::LOCAL_WRITE)?;
-        span.write(&source[done..done + piece.length]);
+        span(&piece)?.write(&source[done..done + piece.length]);
         done += piece.length;
     }
     Ok(())
@@ -99,4 +107,57 @@ fn part(segment: &Sge, skip: u64, wanted: usize) -> Result<Piece, KeyFault> {
     let length = (wanted as u64).min(available) as usize;
     let address = segment.address.checked_add(skip).ok_or(KeyFault::OutOfBounds)?;
     Ok(Piece { key: segment.key.value(), address, length })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::{Backing, OwnedMemory};
+    use crate::rng::Rng;
+
+    const DOMAIN: DomainId = DomainId(1);
+
+    /// 16 bytes that are named from 0x1000 on, and whether they have LOCAL_WRITE.
+    fn registered(access: Access) -> (KeyTable, std::sync::Arc<OwnedMemory>, Lkey) {
+        let memory = OwnedMemory::new(16);
+        let mut keys = KeyTable::new(8, Rng::new(1));
+        let backing = Backing::owned(std::sync::Arc::clone(&memory));
+        let key = keys.register(backing, 0x1000, DOMAIN, access).unwrap();
+        (keys, memory, Lkey::new(key))
+    }
+
+    #[test]
+    fn bytes_go_over_segment_edges_and_empty_segments_are_passed() {
+        let (keys, memory, key) = registered(Access::LOCAL_WRITE);
+        let segments = [(0x1000, 3), (0x1008, 0), (0x100c, 4), (0x1004, 2)]
+            .map(|(address, length)| Sge { address, length, key });
+        let source = [1, 2, 3, 4, 5, 6, 7];
+        assert_eq!(scatter(&keys, DOMAIN, segments.into_iter(), 2, &source), Ok(()));
+        let expected = [0, 0, 1, 0, 6, 7, 0, 0, 0, 0, 0, 0, 2, 3, 4, 5];
+        assert_eq!(memory.to_vec(0, 16).unwrap(), expected);
+        let mut back = [0; 7];
+        assert_eq!(gather(&keys, DOMAIN, segments.into_iter(), 2, &mut back), Ok(()));
+        assert_eq!(back, source);
+    }
+
+    #[test]
+    fn nothing_is_written_unless_all_of_it_can_be() {
+        let (keys, memory, key) = registered(Access::LOCAL_WRITE);
+        let good = Sge { address: 0x1000, length: 4, key };
+        let stale = Lkey::new(key.value() ^ 1);
+        let cases = [
+            (vec![good, Sge { key: stale, ..good }], KeyFault::Unknown),
+            (vec![good, Sge { address: 0x100d, ..good }], KeyFault::OutOfBounds),
+            (vec![good, Sge { address: 0xfff, ..good }], KeyFault::OutOfBounds),
+            (vec![good], KeyFault::OutOfBounds),
+        ];
+        for (segments, fault) in cases {
+            assert_eq!(scatter(&keys, DOMAIN, segments.into_iter(), 0, &[9; 8]), Err(fault));
+            assert_eq!(memory.to_vec(0, 16).unwrap(), [0; 16]);
+        }
+        let (keys, _, key) = registered(Access::NONE);
+        let read_only = Sge { key, ..good };
+        let written = scatter(&keys, DOMAIN, [read_only].into_iter(), 0, &[9; 4]);
+        assert_eq!(written, Err(KeyFault::Permission));
+    }
 }

@@ -32,8 +32,8 @@ pub use doorbell::Doorbells;
 pub use pair::{QueueCapacities, QueuePairQueues};
 pub use receive::ReceiveQueue;
 pub use request::{
-    MAX_MESSAGE, Payload, PostError, ReceiveRequest, Remote, SendFlags, SendOperation, SendRequest,
-    total_length,
+    AddressHandleId, Datagram, MAX_MESSAGE, Payload, PostError, ReceiveRequest, Remote, SendFlags,
+    SendOperation, SendRequest, total_length,
 };
 pub use send::SendQueue;
 pub use state::{QueuePairKind, QueuePairState};

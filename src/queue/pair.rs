@@ -40,7 +40,9 @@ pub struct QueuePairQueues {
     /// Written by the engine only; this is the queue pair's one state.
     state: AtomicU8,
     pub(crate) send: SendQueue,
-    pub(crate) receive: ReceiveQueue,
+    pub(crate) receive: Arc<ReceiveQueue>,
+    /// Whether other queue pairs take their receives from the same queue.
+    shares_receives: bool,
     pub(crate) send_completions: Arc<CompletionQueue>,
     pub(crate) receive_completions: Arc<CompletionQueue>,
     doorbells: Arc<Doorbells>,
@@ -54,7 +56,15 @@ impl QueuePairQueues {
         capacities: &QueueCapacities,
         completions: (Arc<CompletionQueue>, Arc<CompletionQueue>),
         doorbells: Arc<Doorbells>,
+        shared: Option<Arc<ReceiveQueue>>,
     ) -> Self {
+        let shares_receives = shared.is_some();
+        let own = || {
+            Arc::new(ReceiveQueue::new(
+                capacities.receive_requests,
+                capacities.receive_segments as usize,
+            ))
+        };
         let pair = Self {
             number,
             kind,
@@ -65,10 +75,8 @@ impl QueuePairQueues {
                 capacities.send_segments as usize,
                 capacities.inline_bytes as usize,
             ),
-            receive: ReceiveQueue::new(
-                capacities.receive_requests,
-                capacities.receive_segments as usize,
-            ),
+            receive: shared.unwrap_or_else(own),
+            shares_receives,
             send_completions: completions.0,
             receive_completions: completions.1,
             doorbells,
@@ -128,6 +136,11 @@ impl QueuePairQueues {
         &self.receive_completions
     }
 
+    /// Whether receives come from a shared queue; they are posted there then.
+    pub fn shares_receives(&self) -> bool {
+        self.shares_receives
+    }
+
     pub(crate) fn set_state(&self, state: QueuePairState) {
         self.state.store(state as u8, Ordering::Release);
     }
@@ -139,6 +152,16 @@ impl QueuePairQueues {
         if state < QueuePairState::Rts {
             return (0, Err(PostError::WrongState(state, "send requests")));
         }
+        let foreign = |request: &SendRequest<'_>| !request.operation.is_supported_by(self.kind);
+        if let Some(place) = requests.iter().position(foreign) {
+            // What stands before it is queued, as with every other refusal.
+            let (queued, outcome) = self.post_supported(&requests[..place]);
+            return (queued, outcome.and(Err(PostError::NotSupported(self.kind))));
+        }
+        self.post_supported(requests)
+    }
+
+    fn post_supported(&self, requests: &[SendRequest<'_>]) -> (usize, Result<(), PostError>) {
         let outcome = self.send.post(requests);
         if outcome.0 > 0 {
             self.doorbells.ring(self.slot);
@@ -150,6 +173,9 @@ impl QueuePairQueues {
     /// why the next one was not.
     pub fn post_receive(&self, requests: &[ReceiveRequest<'_>]) -> (usize, Result<(), PostError>) {
         let state = self.state();
+        if self.shares_receives {
+            return (0, Err(PostError::SharedReceiveQueue));
+        }
         if state == QueuePairState::Reset {
             return (0, Err(PostError::WrongState(state, "receive requests")));
         }

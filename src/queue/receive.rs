@@ -3,7 +3,7 @@
 use super::request::{PostError, ReceiveRequest, total_length};
 use super::ring::{WordRing, get, halves, pair, put};
 use super::send::{SegmentList, write_segments};
-use super::sync::{Arc, Mutex, lock};
+use super::sync::{Arc, AtomicU32, Mutex, Ordering, lock};
 use super::unpolled::Unpolled;
 
 const ID: usize = 0;
@@ -11,11 +11,13 @@ const SHAPE: usize = 1;
 const HEAD_WORDS: usize = 2;
 const SEGMENT_WORDS: usize = 2;
 
-/// A receive queue of fixed capacity.
+/// A receive queue of fixed capacity, of one queue pair or shared by several.
 pub struct ReceiveQueue {
     ring: WordRing,
     max_segments: usize,
     posting: Mutex<()>,
+    /// Below so many posted receives the application wants to know, once; 0 is never.
+    limit: AtomicU32,
     unpolled: Arc<Unpolled>,
 }
 
@@ -34,6 +36,7 @@ impl ReceiveQueue {
             ring: WordRing::new(capacity, stride),
             max_segments,
             posting: Mutex::new(()),
+            limit: AtomicU32::new(0),
             unpolled: Unpolled::new(),
         }
     }
@@ -48,6 +51,25 @@ impl ReceiveQueue {
         self.max_segments
     }
 
+    /// Below how many posted receives an event comes; 0 if none will.
+    pub fn limit(&self) -> u32 {
+        self.limit.load(Ordering::Acquire)
+    }
+
+    /// Sets the limit. Only the engine calls this, under its lock.
+    pub(crate) fn set_limit(&self, limit: u32) {
+        self.limit.store(limit, Ordering::Release);
+    }
+
+    /// Whether the number of posted receives has fallen below the limit; true once for each setting.
+    pub(crate) fn take_limit_event(&self) -> bool {
+        let reached = self.posted() < self.limit();
+        if reached {
+            self.set_limit(0);
+        }
+        reached
+    }
+
     /// Entries posted and not yet consumed.
     pub fn posted(&self) -> u32 {
         self.ring.len()
@@ -55,7 +77,7 @@ impl ReceiveQueue {
 
     /// Queues requests in order until one is refused. Returns how many were queued, and why the
     /// next one was not.
-    pub(crate) fn post(&self, requests: &[ReceiveRequest<'_>]) -> (usize, Result<(), PostError>) {
+    pub fn post(&self, requests: &[ReceiveRequest<'_>]) -> (usize, Result<(), PostError>) {
         let _guard = lock(&self.posting);
         for (count, request) in requests.iter().enumerate() {
             if let Err(error) = self.post_one(request) {

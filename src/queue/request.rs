@@ -1,7 +1,7 @@
 //! Work requests: what an application posts.
 
 use crate::memory::Sge;
-use crate::wire::{Immediate, Rkey};
+use crate::wire::{Immediate, QKey, Qpn, Rkey};
 
 /// A place in a peer's registered memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,6 +10,21 @@ pub struct Remote {
     pub address: u64,
     /// The key that the peer gave for it.
     pub key: Rkey,
+}
+
+/// Number of an address handle, which says how to reach a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct AddressHandleId(pub(crate) u32);
+
+/// Where a datagram goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Datagram {
+    /// How to reach it.
+    pub address: AddressHandleId,
+    /// Which queue pair there; [`Qpn::MULTICAST`] for a group.
+    pub queue_pair: Qpn,
+    /// Its queue key; with bit 31 set, our queue pair's own one is sent instead.
+    pub qkey: QKey,
 }
 
 /// What a send work request does.
@@ -43,11 +58,35 @@ pub enum SendOperation {
         /// What to add.
         add: u64,
     },
+    /// Fills a receive buffer of a datagram queue pair (UD), one packet at most.
+    SendTo {
+        /// Whose.
+        to: Datagram,
+        /// Four bytes for its completion.
+        immediate: Option<Immediate>,
+    },
     /// Makes a local key invalid. No packet is sent.
     LocalInvalidate(Rkey),
 }
 
 impl SendOperation {
+    /// Whether a transport has it.
+    pub const fn is_supported_by(&self, kind: super::QueuePairKind) -> bool {
+        use super::QueuePairKind::{Rc, Uc, Ud};
+        match self {
+            Self::SendTo { .. } => matches!(kind, Ud),
+            Self::LocalInvalidate(_)
+            | Self::Send
+            | Self::SendWithImmediate(_)
+            | Self::Write(_)
+            | Self::WriteWithImmediate(..) => matches!(kind, Rc | Uc),
+            Self::SendWithInvalidate(_)
+            | Self::Read(_)
+            | Self::CompareSwap { .. }
+            | Self::FetchAdd { .. } => matches!(kind, Rc),
+        }
+    }
+
     /// Whether the peer's answer carries data, which goes to the request's segments.
     pub const fn returns_data(&self) -> bool {
         matches!(self, Self::Read(_) | Self::CompareSwap { .. } | Self::FetchAdd { .. })
@@ -138,6 +177,9 @@ pub enum PostError {
     /// The segments' sum is over the transport's limit.
     #[error("a message of {0} bytes is over the limit of 2147483648")]
     MessageTooLong(u64),
+    /// The queue pair takes its receives from a shared queue.
+    #[error("the queue pair has no receive queue of its own: post to its shared receive queue")]
+    SharedReceiveQueue,
     /// The transport has no such operation.
     #[error("{0} queue pairs have no such operation")]
     NotSupported(super::QueuePairKind),

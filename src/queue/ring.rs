@@ -54,9 +54,13 @@ impl WordRing {
         self.tail.load(Ordering::Acquire)
     }
 
-    /// Entries published and not yet released.
+    /// Entries published and not yet released. Exact for the producer's and the consumer's own
+    /// purposes; a third thread may see a number that is a moment old.
     pub(crate) fn len(&self) -> u32 {
-        self.head().wrapping_sub(self.tail())
+        // The tail first: it never overtakes a head that is read after it. Both may have moved in
+        // between, which must not make more than there can be.
+        let tail = self.tail();
+        self.head().wrapping_sub(tail).min(self.capacity())
     }
 
     /// Producer: whether another entry fits.

@@ -1,13 +1,14 @@
 //! The send queue: posted by any thread of the application, read by the engine.
 
 use super::request::{
-    MAX_MESSAGE, Payload, PostError, Remote, SendFlags, SendOperation, SendRequest, total_length,
+    AddressHandleId, Datagram, MAX_MESSAGE, Payload, PostError, Remote, SendFlags, SendOperation,
+    SendRequest, total_length,
 };
 use super::ring::{WordRing, get, halves, pair, put};
 use super::sync::{Arc, AtomicU64, Mutex, lock};
 use super::unpolled::Unpolled;
 use crate::memory::Sge;
-use crate::wire::{Immediate, Lkey, Rkey};
+use crate::wire::{Immediate, Lkey, QKey, Qpn, Rkey};
 
 // An entry: identifier, kind and counts, two keys, address, two operands, then segments or bytes.
 const ID: usize = 0;
@@ -190,11 +191,12 @@ pub(crate) enum SendData<'a> {
 }
 
 impl SendData<'_> {
-    /// Copies inline bytes from `offset` on into `target`.
+    /// Copies inline bytes from `offset` on into `target`. Packets begin at multiples of the path
+    /// MTU, so `offset` is one of 8.
     pub(crate) fn copy_inline(words: &[AtomicU64], offset: usize, target: &mut [u8]) {
-        for (index, byte) in target.iter_mut().enumerate() {
-            let position = offset + index;
-            *byte = get(words, position / 8).to_le_bytes()[position % 8];
+        assert!(offset.is_multiple_of(8), "a packet's payload begins at a word");
+        for (chunk, word) in target.chunks_mut(8).zip(offset / 8..) {
+            chunk.copy_from_slice(&get(words, word).to_le_bytes()[..chunk.len()]);
         }
     }
 }
@@ -261,6 +263,8 @@ const fn operation_code(operation: &SendOperation) -> u32 {
         SendOperation::CompareSwap { .. } => 6,
         SendOperation::FetchAdd { .. } => 7,
         SendOperation::LocalInvalidate(_) => 8,
+        SendOperation::SendTo { immediate: None, .. } => 9,
+        SendOperation::SendTo { immediate: Some(_), .. } => 10,
     }
 }
 
@@ -270,6 +274,11 @@ fn write_operation(entry: &[AtomicU64], operation: &SendOperation) {
         SendOperation::SendWithImmediate(immediate) => (None, u32::from_le_bytes(immediate.0)),
         SendOperation::SendWithInvalidate(key) | SendOperation::LocalInvalidate(key) => {
             (None, key.value())
+        }
+        SendOperation::SendTo { to, immediate } => {
+            put(entry, OPERAND, pair(to.address.0, to.queue_pair.value()));
+            put(entry, COMPARE, u64::from(to.qkey.value()));
+            (None, immediate.map_or(0, |immediate| u32::from_le_bytes(immediate.0)))
         }
         SendOperation::Write(remote) | SendOperation::Read(remote) => (Some(remote), 0),
         SendOperation::WriteWithImmediate(remote, immediate) => {
@@ -307,6 +316,17 @@ fn read_operation(entry: &[AtomicU64], code: u32) -> SendOperation {
             swap: get(entry, OPERAND),
         },
         7 => SendOperation::FetchAdd { remote, add: get(entry, OPERAND) },
+        9 => SendOperation::SendTo { to: read_datagram(entry), immediate: None },
+        10 => SendOperation::SendTo { to: read_datagram(entry), immediate: Some(immediate) },
         _ => SendOperation::LocalInvalidate(Rkey::new(extra)),
+    }
+}
+
+fn read_datagram(entry: &[AtomicU64]) -> Datagram {
+    let (address, queue_pair) = halves(get(entry, OPERAND));
+    Datagram {
+        address: AddressHandleId(address),
+        queue_pair: Qpn::new(queue_pair),
+        qkey: QKey::new(get(entry, COMPARE) as u32),
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::engine::QueuePairOptions;
 use crate::queue::{
-    Access, AddressVector, QueueCapacities, QueuePairAttributes, QueuePairKind, QueuePairQueues,
+    AddressVector, QueueCapacities, QueuePairAttributes, QueuePairKind, QueuePairQueues,
     QueuePairState,
 };
 use crate::time::MICROSECOND;
@@ -200,7 +200,7 @@ fn steps(
         QueuePairAttributes {
             pkey_index: Some(0),
             port: Some(1),
-            access: Some(Access::ALL),
+            access: Some(own.access),
             ..QueuePairAttributes::to_state(QueuePairState::Init)
         },
         QueuePairAttributes {

@@ -28,6 +28,9 @@ use super::trace::{Trace, identification};
 const FLIGHT_LIMIT: usize = 16_384;
 /// Requests of a queue pair of which the kind is remembered.
 const REMEMBERED: usize = 1024;
+/// The byte of the BTH that the ICRC does not cover (FECN, BECN, reserved bits): a packet that is
+/// damaged there is as good as any.
+const UNPROTECTED: usize = 4;
 /// Bytes on the wire beside the UDP payload.
 const OVERHEAD: usize = 66;
 
@@ -436,7 +439,9 @@ impl Network {
         }
         if let Some(flip) = delivery.corruption {
             flip.apply(&mut flight.bytes);
-            flight.pause = None;
+            if flip.byte != UNPROTECTED {
+                flight.pause = None;
+            }
         }
         self.launch(on_time + delivery.delay, flight);
     }

@@ -1,7 +1,7 @@
 //! Random scenarios: everything follows from a seed.
 
 use crate::fault::{FaultPlan, Share};
-use crate::queue::PathMtu;
+use crate::queue::{Access, PathMtu};
 use crate::rng::Rng;
 use crate::time::{Instant, MICROSECOND, MILLISECOND};
 use crate::wire::IdentificationRule;
@@ -85,6 +85,11 @@ pub(super) fn scenario(seed: u64) -> Scenario {
 
 fn pick<'a, T>(rng: &mut Rng, choices: &'a [T]) -> &'a T {
     &choices[rng.below(choices.len() as u64) as usize]
+}
+
+fn pick_mut<'a, T>(rng: &mut Rng, choices: &'a mut [T]) -> &'a mut T {
+    let chosen = rng.below(choices.len() as u64) as usize;
+    &mut choices[chosen]
 }
 
 fn theme(rng: &mut Rng) -> Theme {
@@ -210,6 +215,7 @@ fn end(rng: &mut Rng, nodes: &[NodePlan], node: usize, path_mtu: PathMtu, per_en
         node,
         psn: psn & 0x00ff_ffff,
         rd_atomic: rng.between(1, 16) as u8,
+        access: Access::ALL,
         depth: *pick(rng, &[2, 5, 16, 64]),
         receive_depth: *pick(rng, &[1, 4, 16, 64]),
         late_receives: rng.chance(1, 3).then_some(Span(0, late)),
@@ -274,7 +280,7 @@ fn length(rng: &mut Rng, path_mtu: PathMtu) -> usize {
     length.min(MESSAGE) as usize
 }
 
-/// Makes some requests wrong, at least one.
+/// Makes some requests wrong.
 fn add_defects(scenario: &mut Scenario, rng: &mut Rng) {
     let ends = scenario.connections.iter_mut().flat_map(|connection| &mut connection.ends);
     for end in ends {
@@ -285,12 +291,38 @@ fn add_defects(scenario: &mut Scenario, rng: &mut Rng) {
             is_chosen = rng.chance(1, 2);
         }
     }
+    let connection = pick_mut(rng, &mut scenario.connections);
+    if rng.chance(1, 3) {
+        forbid(connection, rng);
+    }
+}
+
+/// One side of a connection does not allow what the other one sometimes asks: the first such
+/// request is wrong, and its application does not try again.
+fn forbid(connection: &mut ConnectionPlan, rng: &mut Rng) {
+    let side = rng.below(2) as usize;
+    let without = *pick(rng, &[Access::REMOTE_READ, Access::REMOTE_ATOMIC]);
+    let allowed = Access::ALL.bits() & !without.bits();
+    connection.ends[side].access = Access::from_bits(allowed).unwrap_or(Access::ALL);
+    let asking = connection.ends[side ^ 1].requests.iter_mut();
+    let mut is_first = true;
+    for request in asking.filter(|request| request.operation.needs() == without) {
+        let defect = is_first.then_some(Defect::NotAllowed);
+        let operation = if is_first { request.operation } else { Operation::Send };
+        *request = Planned { operation, defect, ..*request };
+        is_first = false;
+    }
 }
 
 fn defective(rng: &mut Rng) -> Planned {
-    let defect = *pick(rng, &Defect::ALL);
+    // What a queue pair does not allow is decided for the connection.
+    let defect = match *pick(rng, &Defect::ALL) {
+        Defect::NotAllowed => Defect::RemoteKey,
+        other => other,
+    };
     let operations: &[Operation] = match defect {
         Defect::RemoteKey
+        | Defect::NotAllowed
         | Defect::RemoteStaleKey
         | Defect::RemoteBounds
         | Defect::RemoteRights

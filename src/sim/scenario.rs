@@ -1,7 +1,7 @@
 //! What a run consists of: a scenario is plain data, and with it everything is decided.
 
 use crate::fault::{FaultPlan, Share};
-use crate::queue::PathMtu;
+use crate::queue::{Access, PathMtu};
 use crate::time::Instant;
 use crate::wire::IdentificationRule;
 
@@ -61,6 +61,18 @@ impl Operation {
     /// Whether the peer's answer brings data.
     pub const fn brings_data(self) -> bool {
         matches!(self, Self::Read | Self::CompareSwap | Self::FetchAdd)
+    }
+
+    /// What the peer's queue pair must allow for it.
+    pub const fn needs(self) -> Access {
+        match self {
+            Self::Write | Self::WriteImmediate => Access::REMOTE_WRITE,
+            Self::Read => Access::REMOTE_READ,
+            Self::CompareSwap | Self::FetchAdd => Access::REMOTE_ATOMIC,
+            Self::Send | Self::SendImmediate | Self::SendInvalidate | Self::LocalInvalidate => {
+                Access::NONE
+            }
+        }
     }
 
     /// Whether it is an atomic operation.
@@ -133,6 +145,8 @@ pub struct EndPlan {
     pub psn: u32,
     /// READs and atomics that it has under way at most.
     pub rd_atomic: u8,
+    /// What its queue pair allows the peer.
+    pub access: Access,
     /// Send requests that its queue holds.
     pub depth: u32,
     /// Receives that it keeps posted.

@@ -1,7 +1,7 @@
 //! Small scenarios, each with one idea, for schedules that are tried exhaustively.
 
 use crate::fault::{FaultPlan, Share};
-use crate::queue::PathMtu;
+use crate::queue::{Access, PathMtu};
 use crate::time::{Instant, MICROSECOND, MILLISECOND, SECOND};
 use crate::wire::IdentificationRule;
 
@@ -165,6 +165,7 @@ fn connection(first: Vec<Planned>, second: Vec<Planned>) -> ConnectionPlan {
         node,
         psn: BEFORE_WRAP,
         rd_atomic: 2,
+        access: Access::ALL,
         depth: 8,
         receive_depth: 8,
         late_receives: None,

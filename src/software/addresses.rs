@@ -231,6 +231,7 @@ fn add(one: LinkStatistics, other: LinkStatistics) -> LinkStatistics {
         truncated: one.truncated + other.truncated,
         empty: one.empty + other.empty,
         split: one.split + other.split,
+        unrecorded: one.unrecorded + other.unrecorded,
     }
 }
 

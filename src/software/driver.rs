@@ -252,7 +252,6 @@ impl Driver {
     /// The device's thread, until [`Self::stop`].
     pub(super) fn run_thread(&self) {
         system::block_signals();
-        system::sleep_precisely();
         system::ask_for_short_slices();
         let mut thread = Thread::default();
         while !self.stopping.load(Ordering::Acquire) {

@@ -149,7 +149,7 @@ impl Environment {
             })?,
             trace: parse(text, "UROCE_TRACE", parse_trace)?.unwrap_or_default(),
             strict: parse(text, "UROCE_STRICT", parse_switch)?.unwrap_or_default(),
-            receive_buffer: parse(text, "UROCE_RECEIVE_BUFFER", parse_bytes)?,
+            receive_buffer: parse(text, "UROCE_RECEIVE_BUFFER", parse_buffer_size)?,
         })
     }
 }
@@ -213,7 +213,11 @@ fn parse_switch(value: &str) -> Result<bool, String> {
     }
 }
 
-fn parse_bytes(value: &str) -> Result<usize, String> {
+/// Reads a size of a socket buffer: 4096 to 2G bytes, `K`, `M` and `G` count in 1024s.
+///
+/// # Errors
+/// The sentence that says so.
+pub fn parse_buffer_size(value: &str) -> Result<usize, String> {
     const UNITS: [(char, usize); 3] = [('K', 10), ('M', 20), ('G', 30)];
     let unit = UNITS.iter().find(|(letter, _)| value.ends_with(*letter));
     let digits = unit.map_or(value, |_| &value[..value.len() - 1]);

@@ -157,10 +157,22 @@ impl Incoming {
     }
 
     /// Accepts the connections that wait at `slot`, if they come from a user that `may` connect.
-    pub(super) fn accept(&mut self, slot: &Slot, epoll: BorrowedFd<'_>, may: impl Fn(u32) -> bool) {
+    ///
+    /// # Errors
+    /// That the process has no descriptor left: they go on waiting.
+    pub(super) fn accept(
+        &mut self,
+        slot: &Slot,
+        epoll: BorrowedFd<'_>,
+        may: impl Fn(u32) -> bool,
+    ) -> io::Result<()> {
         for _ in 0..MOST_INCOMING {
             let accepted = Local::open_one(|| slot.listener.accept().map(|(socket, _)| socket));
-            let Ok(socket) = accepted else { return };
+            let socket = match accepted {
+                Ok(socket) => socket,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            };
             let welcome = system::peer_user(socket.as_fd()).is_ok_and(&may)
                 && self.connections.len() < MOST_INCOMING
                 && socket.set_nonblocking(true).is_ok()
@@ -171,6 +183,7 @@ impl Incoming {
                 self.refused += 1;
             }
         }
+        Ok(())
     }
 
     /// Passes up to `budget` messages of the connection with this descriptor to `take`. Returns
@@ -338,14 +351,14 @@ mod tests {
         assert_eq!(out.index(Instant::ZERO, slot.number, report), Sent::To(me));
 
         let mut refusing = Incoming::new();
-        refusing.accept(&slot, epoll.as_fd(), |user| user != me);
+        refusing.accept(&slot, epoll.as_fd(), |user| user != me).unwrap();
         assert_eq!(refusing.refused, 1);
         assert!(refusing.connections.is_empty());
 
         assert_eq!(out.burst(Instant::ZERO, slot.number, &burst(&[7; 2500])), Sent::To(me));
         assert_eq!(out.index(Instant::ZERO, slot.number, report), Sent::To(me));
         let mut incoming = Incoming::new();
-        incoming.accept(&slot, epoll.as_fd(), |user| user == me);
+        incoming.accept(&slot, epoll.as_fd(), |user| user == me).unwrap();
         let mut order = Vec::new();
         let mut ready = [0; system::READY];
         assert_eq!(system::ready_in_epoll(epoll.as_fd(), &mut ready), 1);

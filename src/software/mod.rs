@@ -54,7 +54,9 @@ mod turn;
 pub use self::{
     device::{Device, DeviceCounters},
     driver::Forked,
-    environment::{DeviceName, Environment, EnvironmentError, LinkKind, ProviderKind, Trace},
+    environment::{
+        DeviceName, Environment, EnvironmentError, LinkKind, ProviderKind, Trace, parse_buffer_size,
+    },
     error::OpenError,
     options::{DeviceOptions, Drive},
     sharing::SharingStatistics,

@@ -8,7 +8,8 @@
 //!
 //! Faults stand above the capture, so that it shows what is on the wire.
 
-use std::fs::File;
+use std::fs::{File, TryLockError};
+use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::path::Path;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use super::addresses::AddressLinks;
 use super::clock;
 use super::environment::LinkKind;
 use super::error::OpenError;
+use super::fork::Local;
 use super::options::{DeviceOptions, Place};
 use super::shared_port::SharedPort;
 use super::sharing::SharingCounters;
@@ -185,10 +187,51 @@ pub(super) fn wrap(
 }
 
 fn record(path: &Path, interface: &str, link: Box<dyn Link>) -> Result<Box<dyn Link>, OpenError> {
-    let recorded =
-        File::create(path).and_then(|file| Recorded::new(link, file, interface, clock::epoch()));
+    let recorded = CaptureFile::create(path)
+        .and_then(|file| Recorded::new(link, file, interface, clock::epoch()));
     match recorded {
         Ok(recorded) => Ok(Box::new(recorded)),
         Err(error) => Err(OpenError::Capture { path: path.to_owned(), error }),
+    }
+}
+
+/// The file of a capture, which belongs to one device. A forked child has no part in it: neither
+/// does it write there, nor does it keep others from it when its parent has ended.
+struct CaptureFile(Local<File>);
+
+impl CaptureFile {
+    /// Makes the file, or empties one that no device writes to.
+    fn create(path: &Path) -> io::Result<Self> {
+        let file = Local::open_one(|| {
+            File::options().write(true).create(true).truncate(false).open(path)
+        })?;
+        // Terminals, pipes and the null device take what comes.
+        if file.metadata()?.is_file() {
+            claim(&file)?;
+            file.set_len(0)?;
+        }
+        Ok(Self(file))
+    }
+}
+
+/// Two devices that write to one file would spoil it.
+fn claim(file: &File) -> io::Result<()> {
+    match file.try_lock() {
+        Err(TryLockError::WouldBlock) => Err(io::Error::new(
+            io::ErrorKind::ResourceBusy,
+            "another device records to it; give each a file of its own",
+        )),
+        // Some file systems have no locks.
+        Err(TryLockError::Error(_)) | Ok(()) => Ok(()),
+    }
+}
+
+impl Write for CaptureFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
     }
 }

@@ -37,7 +37,8 @@ use crate::wire::{Flow, ReceivedBurst, SentBurst};
 
 /// A turn looks for handed-over bursts no more often than this: it costs a system call.
 const LOOK: u64 = 10 * MICROSECOND;
-/// A guest tries this often whether the port has become free.
+/// A guest tries this often whether the port has become free, and a process without descriptors
+/// whether it can accept connections again.
 const RETRY: u64 = 500 * MILLISECOND;
 /// Owners of the port may end while a guest looks who they are.
 const ATTEMPTS: usize = 5;
@@ -66,6 +67,9 @@ struct Router {
     epoll: Local<OwnedFd>,
     now: Instant,
     looked: Instant,
+    /// The process had no descriptor left for a connection that waits; until then nobody looks at
+    /// the slot's socket, which would not let the thread sleep.
+    deaf_until: Option<Instant>,
 }
 
 /// How this process gets what arrives.
@@ -114,6 +118,7 @@ impl SharedPort {
             slot,
             now: Instant::ZERO,
             looked: Instant::ZERO,
+            deaf_until: None,
             epoll,
         };
         let descriptors = [router.epoll.as_raw_fd()];
@@ -126,6 +131,7 @@ impl SharedPort {
     }
 
     fn maintain(&mut self) {
+        self.router.listen_again();
         match self.router.role {
             Role::Member => self.steer(),
             Role::Guest(_, retry) if self.router.now >= retry => self.try_to_join(),
@@ -367,10 +373,23 @@ impl Router {
             Role::Guest(owner, _) => owner,
         };
         let before = self.incoming.refused;
-        self.incoming
-            .accept(&self.slot, self.epoll.as_fd(), |other| other == user || other == owner);
+        let welcome = |other| other == user || other == owner;
+        if self.incoming.accept(&self.slot, self.epoll.as_fd(), welcome).is_err()
+            && system::remove_from_epoll(self.epoll.as_fd(), self.slot.listener.as_raw_fd()).is_ok()
+        {
+            self.deaf_until = Some(self.now + RETRY);
+        }
         let refused = self.incoming.refused - before;
         add(&self.counters.refused_connections, refused as usize);
+    }
+
+    /// Looks at the slot's socket again once the process may have descriptors.
+    fn listen_again(&mut self) {
+        if self.deaf_until.is_some_and(|end| self.now >= end) {
+            let listener = self.slot.listener.as_raw_fd();
+            let again = system::add_to_epoll(self.epoll.as_fd(), listener);
+            self.deaf_until = again.is_err().then_some(self.now + RETRY);
+        }
     }
 
     fn receive_from(
@@ -404,10 +423,11 @@ impl Router {
 
     /// When something has to be done although nothing arrives.
     fn deadline(&self) -> Option<Instant> {
-        match self.role {
+        let own = match self.role {
             Role::Guest(_, retry) => Some(retry),
             Role::Member => self.steering.as_ref().and_then(Steering::deadline),
-        }
+        };
+        own.into_iter().chain(self.deaf_until).min()
     }
 }
 

@@ -110,6 +110,15 @@ pub(super) fn add_to_epoll(epoll: BorrowedFd<'_>, descriptor: RawFd) -> io::Resu
     Ok(())
 }
 
+/// Takes a descriptor out of the set while it stays open.
+pub(super) fn remove_from_epoll(epoll: BorrowedFd<'_>, descriptor: RawFd) -> io::Result<()> {
+    // SAFETY: this operation takes no event.
+    check(unsafe {
+        libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_DEL, descriptor, ptr::null_mut())
+    })?;
+    Ok(())
+}
+
 /// Descriptors of the set that are readable now, written to `ready`; returns how many.
 pub(super) fn ready_in_epoll(epoll: BorrowedFd<'_>, ready: &mut [RawFd; READY]) -> usize {
     let mut events = [libc::epoll_event { events: 0, u64: 0 }; READY];
@@ -141,13 +150,6 @@ pub(super) fn sleep_on(descriptors: &mut [libc::pollfd], nanoseconds: Option<u64
     }
 }
 
-/// Lets sleeps of the calling thread end on time, instead of up to 50 µs later.
-pub(super) fn sleep_precisely() {
-    const SLACK: libc::c_ulong = 1;
-    // SAFETY: the call takes no pointers. A refusal changes nothing.
-    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, SLACK, 0, 0, 0) };
-}
-
 /// What [`sleep_on`] takes, for a descriptor that shall become readable.
 pub(super) fn readable(descriptor: RawFd) -> libc::pollfd {
     libc::pollfd { fd: descriptor, events: libc::POLLIN, revents: 0 }
@@ -171,7 +173,7 @@ pub(super) fn until(now: Instant, deadline: Instant) -> Option<u64> {
 
 /// Asks the scheduler for short slices: the calling thread works for microseconds at a time, and
 /// on a wake-up shall not wait behind a thread that spins. Kernels that do not know this ignore
-/// it.
+/// it, and a policy that the program has chosen for its threads stays.
 pub(super) fn ask_for_short_slices() {
     // struct sched_attr in its first version (linux/sched/types.h).
     #[repr(C)]
@@ -186,7 +188,11 @@ pub(super) fn ask_for_short_slices() {
         period: u64,
     }
     const SLICE: u64 = 100_000;
-    // SAFETY: getpriority takes no pointers.
+    // SAFETY: the call takes no pointers.
+    if unsafe { libc::sched_getscheduler(0) } != libc::SCHED_OTHER {
+        return;
+    }
+    // SAFETY: as above.
     let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
     let attributes = Attributes {
         size: size_of::<Attributes>() as u32,

@@ -62,6 +62,11 @@ impl Assembly {
         &mut self.claim
     }
 
+    /// Forgets a message of which parts are missing; its receive serves the next one.
+    pub(crate) fn abandon(&mut self) {
+        self.inbound = Inbound::Idle;
+    }
+
     /// Whether a message has begun and not ended.
     pub(crate) fn is_inside_message(&self) -> bool {
         self.inbound != Inbound::Idle
@@ -258,7 +263,7 @@ impl Assembly {
         if payload.len() as u64 != u64::from(reth.length) {
             return Err(Fault::MessageLength.into());
         }
-        check_write(base, ctx, &reth).map_err(|refusal| claimed(refusal, immediate))?;
+        // The packet is the whole message, so checking it as it is written checks everything.
         write_at(base, ctx, &reth, 0, payload).map_err(|fault| claimed(fault.into(), immediate))?;
         self.write_done(base, ctx, immediate, reth.length, solicited)
     }

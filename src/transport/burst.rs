@@ -13,8 +13,8 @@ pub(crate) struct BurstRules {
 pub(crate) struct BurstWriter<'a> {
     slot: &'a mut [u8],
     rules: BurstRules,
-    flow: Flow,
-    traffic_class: u8,
+    /// Flow and traffic class, once the first packet has given them.
+    route: Option<(Flow, u8)>,
     first_identification: u16,
     segment: usize,
     length: usize,
@@ -24,24 +24,26 @@ pub(crate) struct BurstWriter<'a> {
 }
 
 impl<'a> BurstWriter<'a> {
-    pub(crate) fn new(
-        slot: &'a mut [u8],
-        rules: BurstRules,
-        flow: Flow,
-        traffic_class: u8,
-        first_identification: u16,
-    ) -> Self {
+    pub(crate) fn new(slot: &'a mut [u8], rules: BurstRules, first_identification: u16) -> Self {
         Self {
             slot,
             rules,
-            flow,
-            traffic_class,
+            route: None,
             first_identification,
             segment: 0,
             length: 0,
             packets: 0,
             closed: false,
         }
+    }
+
+    /// The next packet goes to this flow. Returns whether the burst does too.
+    pub(crate) fn bind(&mut self, flow: &Flow, traffic_class: u8) -> bool {
+        let route = (*flow, traffic_class);
+        if self.packets == 0 {
+            self.route = Some(route);
+        }
+        self.route == Some(route)
     }
 
     /// Packets in the slot so far.
@@ -65,6 +67,7 @@ impl<'a> BurstWriter<'a> {
         gather: impl FnOnce(&mut [u8]) -> Result<(), E>,
     ) -> Result<(), E> {
         assert!(self.fits(headers, payload), "the caller asks first whether a packet fits");
+        let (flow, _) = self.route.expect("the caller binds the burst to a flow first");
         let size = packet_size(headers, payload);
         let packet = &mut self.slot[self.length..self.length + size];
         let (body, crc) = packet.split_at_mut(size - ICRC_LENGTH);
@@ -73,12 +76,7 @@ impl<'a> BurstWriter<'a> {
         body[start + payload..].fill(0);
         let rule = self.rules.identification;
         let identification = rule.of_segment(self.first_identification, self.packets);
-        crc.copy_from_slice(&icrc::of_datagram(
-            &self.flow,
-            identification,
-            icrc::DONT_FRAGMENT,
-            body,
-        ));
+        crc.copy_from_slice(&icrc::of_datagram(&flow, identification, icrc::DONT_FRAGMENT, body));
         if self.packets == 0 {
             self.segment = size;
         }
@@ -90,9 +88,10 @@ impl<'a> BurstWriter<'a> {
 
     /// The burst, if anything was added.
     pub(crate) fn finish(self) -> Option<SentBurst> {
-        (self.packets > 0).then_some(SentBurst {
-            flow: self.flow,
-            traffic_class: self.traffic_class,
+        let (flow, traffic_class) = self.route.filter(|_| self.packets > 0)?;
+        Some(SentBurst {
+            flow,
+            traffic_class,
             first_identification: self.first_identification,
             segment: self.segment,
             length: self.length,

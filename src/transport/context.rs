@@ -2,6 +2,7 @@
 
 use super::counters::{Counter, Counters};
 use super::effects::{AsyncEvent, Effects};
+use super::handles::AddressHandles;
 use super::path::{Path, PathId, PathTable};
 use super::ready::ReadyList;
 use crate::memory::{DomainId, KeyTable};
@@ -9,7 +10,7 @@ use crate::queue::sync::Arc;
 use crate::queue::{Access, PathMtu};
 use crate::queue::{AddressVector, Completion, QueuePairAttributes, QueuePairQueues};
 use crate::time::Instant;
-use crate::wire::{Flow, Headers, Message, Psn, Qpn, Service};
+use crate::wire::{Flow, Headers, Message, Psn, QKey, Qpn, Service};
 
 /// Everything around a queue pair, lent for one step.
 pub(crate) struct Context<'a> {
@@ -18,6 +19,7 @@ pub(crate) struct Context<'a> {
     pub(crate) turn: u64,
     pub(crate) keys: &'a mut KeyTable,
     pub(crate) paths: &'a mut PathTable,
+    pub(crate) handles: &'a AddressHandles,
     pub(crate) effects: &'a mut Effects,
     pub(crate) counters: &'a mut Counters,
     pub(crate) ready: &'a mut ReadyList,
@@ -89,6 +91,8 @@ pub(crate) struct Base {
     /// Bytes of a READ request at most; fixed at RTR.
     pub(crate) chunk: u32,
     pub(crate) peer: Option<Peer>,
+    /// The UDP source port of our datagrams (UD).
+    pub(crate) source_port: u16,
 }
 
 impl Base {
@@ -106,6 +110,14 @@ impl Base {
 
     pub(crate) fn number(&self) -> Qpn {
         self.queues.number()
+    }
+
+    /// The queue key that is sent for a work request's value: with bit 31 set, our own.
+    pub(crate) fn sent_qkey(&self, asked: QKey) -> QKey {
+        match self.attributes.qkey {
+            Some(own) if asked.value() >> 31 != 0 => own,
+            _ => asked,
+        }
     }
 
     /// Headers of an RC packet to the peer.

@@ -48,6 +48,14 @@ counters! {
     DropPkeyMismatch => "drop_pkey_mismatch",
     /// Dropped: an opcode that no endpoint of this kind receives.
     DropUnexpectedOpcode => "drop_unexpected_opcode",
+    /// Dropped: queue key mismatch (UD).
+    DropQkeyMismatch => "drop_qkey_mismatch",
+    /// Dropped: no receive was posted (UC and UD).
+    DropNoReceive => "drop_no_receive",
+    /// Dropped: a faulty request, or one that its receive cannot take (UC and UD).
+    DropFaultyRequest => "drop_faulty_request",
+    /// Dropped: a part of a message of which other parts are missing (UC).
+    DropIncompleteMessage => "drop_incomplete_message",
     /// Requests with a PSN ahead of the expected one.
     OutOfSequence => "out_of_sequence",
     /// Requests that had been received before.

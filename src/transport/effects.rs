@@ -1,8 +1,8 @@
 //! What a turn did that concerns others than the peer: completions to announce, events to report.
 //! Collected under the engine's lock, carried out after it is released.
 
-use crate::queue::CompletionQueue;
 use crate::queue::sync::Arc;
+use crate::queue::{CompletionQueue, ReceiveQueue};
 use crate::wire::Qpn;
 
 /// An event that belongs to no work request (specification, section 11.6.3).
@@ -19,6 +19,10 @@ pub enum AsyncEvent {
     CommunicationEstablished(Qpn),
     /// All started messages are finished after a transition to SQD.
     SendQueueDrained(Qpn),
+    /// A shared receive queue has fewer receives than its limit.
+    SharedReceiveQueueLimit(Arc<ReceiveQueue>),
+    /// The queue pair, in error, will take no more receives from its shared queue.
+    LastReceiveReached(Qpn),
     /// A completion queue had no room; its queue pairs go into error.
     CompletionQueueOverrun(Arc<CompletionQueue>),
 }
@@ -43,6 +47,12 @@ impl std::fmt::Display for AsyncEvent {
                 write!(f, "queue pair {number}: the first packet of the peer has arrived")
             }
             Self::SendQueueDrained(number) => write!(f, "queue pair {number}: send queue drained"),
+            Self::SharedReceiveQueueLimit(queue) => {
+                write!(f, "a shared receive queue has only {} receives left", queue.posted())
+            }
+            Self::LastReceiveReached(number) => {
+                write!(f, "queue pair {number}: takes no more receives from its shared queue")
+            }
             Self::CompletionQueueOverrun(queue) => {
                 write!(f, "a completion queue of {} entries overran", queue.capacity())
             }

@@ -2,14 +2,19 @@
 
 use super::burst::{BurstRules, BurstWriter};
 use super::context::{Base, Context, Peer};
+use super::counters::Counter;
 use super::effects::AsyncEvent;
 use super::fault::{Fault, FaultEvent};
-use super::rc::{Outcome, QueueOverrun, Requester, Responder};
+use super::halves::{ReceivingHalf, SendingHalf};
+use super::rc::{Outcome, QueueOverrun};
 use super::settings::{Device, check_values, merge};
 use super::table::{self, ModifyError};
+use super::unacked::Arrival;
 use crate::memory::DomainId;
 use crate::queue::sync::Arc;
-use crate::queue::{CompletionStatus, QueuePairAttributes, QueuePairQueues, QueuePairState};
+use crate::queue::{
+    CompletionStatus, PathMtu, QueuePairAttributes, QueuePairKind, QueuePairQueues, QueuePairState,
+};
 use crate::time::Instant;
 use crate::wire::{Flow, Headers, Psn, SentBurst};
 
@@ -20,8 +25,8 @@ const READ_CHUNK: u32 = 64 * 1024;
 /// See the module's text.
 pub(crate) struct QueuePair {
     pub(crate) base: Base,
-    requester: Requester,
-    responder: Responder,
+    sending: SendingHalf,
+    receiving: ReceivingHalf,
     /// The last burst held requests: replies may go before the next ones.
     requested_last: bool,
     /// The event for the end of draining is still owed.
@@ -37,7 +42,9 @@ impl QueuePair {
         domain: DomainId,
         signal_all: bool,
         migration: bool,
+        source_port: u16,
     ) -> Self {
+        let kind = queues.kind();
         let base = Base {
             slot,
             queues,
@@ -47,11 +54,12 @@ impl QueuePair {
             attributes: QueuePairAttributes::default(),
             chunk: READ_CHUNK,
             peer: None,
+            source_port,
         };
         Self {
             base,
-            requester: Requester::new(0),
-            responder: Responder::new(),
+            sending: SendingHalf::new(kind, 0),
+            receiving: ReceivingHalf::new(kind),
             requested_last: false,
             drain_event_owed: false,
             established: false,
@@ -78,19 +86,23 @@ impl QueuePair {
         }
         if to == QueuePairState::Error {
             self.enter_error(ctx, None, None);
-            self.responder.forget_replies();
+            self.receiving.forget_replies();
             return Ok(());
         }
         merge(&mut self.base.attributes, attributes);
+        if self.base.queues.kind() == QueuePairKind::Ud {
+            // A datagram is one packet of any size that the interface carries.
+            self.base.attributes.path_mtu = Some(PathMtu::largest_within(device.mtu));
+        }
         if attributes.address.is_some() {
             self.resolve_peer(ctx, device);
         }
         match (from, to) {
             (QueuePairState::Init, QueuePairState::Rtr) => {
-                self.responder.begin(attributes.receive_psn.unwrap_or_default());
+                self.receiving.begin(attributes.receive_psn.unwrap_or_default());
             }
             (QueuePairState::Rtr, QueuePairState::Rts) => {
-                self.requester.begin(&self.base, attributes.send_psn.unwrap_or_default());
+                self.sending.begin(&self.base, attributes.send_psn.unwrap_or_default());
             }
             (QueuePairState::Rts, QueuePairState::Sqd) => {
                 self.drain_event_owed = attributes.drain_notification == Some(true);
@@ -120,21 +132,24 @@ impl QueuePair {
     /// Gives the path back with everything that is charged to it.
     pub(crate) fn leave_path(&mut self, ctx: &mut Context<'_>) {
         let Some(peer) = self.base.peer else { return };
-        self.requester.uncharge(&self.base, ctx);
+        self.sending.uncharge(&self.base, ctx);
         self.base.peer = None;
         ctx.paths.leave(peer.path, self.base.slot);
     }
 
     fn reset(&mut self, ctx: &mut Context<'_>) {
-        self.requester.give_up(&self.base, ctx);
+        let kind = self.base.queues.kind();
+        self.sending.give_up(&self.base, ctx);
         self.leave_path(ctx);
         self.base.queues.set_state(QueuePairState::Reset);
         self.base.queues.send.clear();
-        self.base.queues.receive.clear();
+        if !self.base.queues.shares_receives() {
+            self.base.queues.receive.clear();
+        }
         self.base.attributes = QueuePairAttributes::default();
-        self.requester = Requester::new(self.base.queues.send.tail());
-        self.responder.forget_claim(&self.base);
-        self.responder = Responder::new();
+        self.sending = SendingHalf::new(kind, self.base.queues.send.tail());
+        self.receiving.forget_claim(&self.base);
+        self.receiving = ReceivingHalf::new(kind);
         self.requested_last = false;
         self.drain_event_owed = false;
         self.established = false;
@@ -144,6 +159,10 @@ impl QueuePair {
     pub(crate) fn handle_doorbell(&mut self, ctx: &mut Context<'_>) {
         match self.state() {
             QueuePairState::Error => self.flush_posted(ctx),
+            QueuePairState::Sqe => {
+                // A queue that has no room was reported when it overran.
+                let _ = self.sending.flush_posted(&self.base, ctx);
+            }
             state if state >= QueuePairState::Rts => ctx.ready.push(self.base.slot),
             _ => {}
         }
@@ -151,8 +170,8 @@ impl QueuePair {
 
     fn flush_posted(&mut self, ctx: &mut Context<'_>) {
         // A queue that has no room was reported when it overran.
-        let _ = self.requester.flush_posted(&self.base, ctx);
-        self.responder.flush(&self.base, ctx, None);
+        let _ = self.sending.flush_posted(&self.base, ctx);
+        self.receiving.flush(&self.base, ctx, None);
     }
 
     /// A request of the peer, in a state that receives.
@@ -160,17 +179,18 @@ impl QueuePair {
         &mut self,
         ctx: &mut Context<'_>,
         headers: &Headers,
+        arrival: &Arrival,
         payload: &[u8],
     ) {
         self.note_first_packet(ctx);
-        let outcome = self.responder.handle_request(&self.base, ctx, headers, payload);
+        let outcome = self.receiving.handle_request(&self.base, ctx, headers, arrival, payload);
         self.act_on(ctx, outcome);
     }
 
     /// A request with an opcode that does not exist, in a state that receives.
     pub(crate) fn handle_unsupported(&mut self, ctx: &mut Context<'_>, psn: Psn) {
         self.note_first_packet(ctx);
-        let outcome = self.responder.handle_unsupported(ctx, psn);
+        let outcome = self.receiving.handle_unsupported(ctx, psn);
         self.act_on(ctx, outcome);
     }
 
@@ -187,7 +207,7 @@ impl QueuePair {
             Outcome::Fault(fault) => self.on_fault(ctx, fault),
             Outcome::Overrun => self.on_overrun(ctx),
         }
-        if self.responder.owes_urgent() {
+        if self.receiving.owes_urgent() {
             ctx.ready.push(self.base.slot);
         }
     }
@@ -207,7 +227,7 @@ impl QueuePair {
     fn on_overrun(&mut self, ctx: &mut Context<'_>) {
         ctx.effects.event(AsyncEvent::QueuePairFatal(self.base.number()));
         self.flush(ctx, None, None);
-        self.responder.forget_replies();
+        self.receiving.forget_replies();
     }
 
     /// An answer of the peer, in a state that sends.
@@ -217,30 +237,52 @@ impl QueuePair {
         headers: &Headers,
         payload: &[u8],
     ) {
-        self.requester.handle_response(&self.base, ctx, headers, payload);
+        self.sending.handle_response(&self.base, ctx, headers, payload);
         self.settle(ctx);
     }
 
+    /// The network asks us to send less.
+    pub(crate) fn handle_congestion(&mut self, ctx: &mut Context<'_>) {
+        ctx.count(Counter::ReceivedCongestionNotification);
+        if let Some(peer) = &self.base.peer {
+            let now = ctx.now;
+            ctx.path(peer.path).pace.cut(now);
+        }
+    }
+
     pub(crate) fn deadline(&self) -> Instant {
-        self.requester.deadline()
+        self.sending.deadline()
     }
 
     pub(crate) fn handle_deadline(&mut self, ctx: &mut Context<'_>) {
-        self.requester.handle_deadline(&self.base, ctx);
+        self.sending.handle_deadline(&self.base, ctx);
         self.settle(ctx);
     }
 
     /// Completes what is finished and acts on what has failed.
     fn settle(&mut self, ctx: &mut Context<'_>) {
-        if let Err(QueueOverrun) = self.requester.complete_finished(&self.base, ctx) {
+        if let Err(QueueOverrun) = self.sending.complete_finished(&self.base, ctx) {
             self.on_overrun(ctx);
-        } else if let Some(status) = self.requester.due_failure() {
-            self.enter_error(ctx, Some(status), None);
-            self.responder.forget_replies();
+        } else if let Some(status) = self.sending.due_failure() {
+            self.on_send_failure(ctx, status);
         }
-        let drained = self.state() == QueuePairState::Sqd && self.requester.is_drained();
+        let drained = self.state() == QueuePairState::Sqd && self.sending.is_drained();
         if drained && std::mem::take(&mut self.drain_event_owed) {
             ctx.effects.event(AsyncEvent::SendQueueDrained(self.base.number()));
+        }
+    }
+
+    /// A send request has failed. Without acknowledgements only the send queue stops, and modify
+    /// brings it back (SQE); with them the connection is over.
+    fn on_send_failure(&mut self, ctx: &mut Context<'_>, status: CompletionStatus) {
+        if self.base.queues.kind() == QueuePairKind::Rc {
+            self.enter_error(ctx, Some(status), None);
+            self.receiving.forget_replies();
+            return;
+        }
+        self.base.queues.set_state(QueuePairState::Sqe);
+        if self.sending.flush(&self.base, ctx, Some(status)).is_err() {
+            self.on_overrun(ctx);
         }
     }
 
@@ -266,8 +308,8 @@ impl QueuePair {
         receive: Option<CompletionStatus>,
     ) -> bool {
         self.base.queues.set_state(QueuePairState::Error);
-        let sends = self.requester.flush(&self.base, ctx, send);
-        let receives = self.responder.flush(&self.base, ctx, receive);
+        let sends = self.sending.flush(&self.base, ctx, send);
+        let receives = self.receiving.flush(&self.base, ctx, receive);
         sends.is_ok() && receives
     }
 
@@ -279,23 +321,24 @@ impl QueuePair {
         rules: BurstRules,
         identification: u16,
     ) -> Option<SentBurst> {
-        let peer = self.base.peer?;
-        let class = peer.traffic_class;
-        let mut writer = BurstWriter::new(slot, rules, peer.flow, class, identification);
-        let reply_first = self.requested_last && self.responder.has_reply(ctx);
+        let mut writer = BurstWriter::new(slot, rules, identification);
+        if let Some(peer) = &self.base.peer {
+            writer.bind(&peer.flow, peer.traffic_class);
+        }
+        let reply_first = self.requested_last && self.receiving.has_reply(ctx);
         if !reply_first {
-            self.requester.fill(&self.base, ctx, &mut writer);
+            self.sending.fill(&self.base, ctx, &mut writer);
             self.requested_last = writer.packets() > 0;
         }
         if writer.packets() == 0 {
-            let filled = self.responder.fill(&self.base, ctx, &mut writer);
+            let filled = self.receiving.fill(&self.base, ctx, &mut writer);
             self.requested_last = false;
             if let Err(fault) = filled {
                 self.on_fault(ctx, fault);
             }
         }
         if writer.packets() == 0 && reply_first {
-            self.requester.fill(&self.base, ctx, &mut writer);
+            self.sending.fill(&self.base, ctx, &mut writer);
             self.requested_last = writer.packets() > 0;
         }
         self.settle(ctx);
@@ -304,7 +347,7 @@ impl QueuePair {
 
     /// Whether a reply is owed that may not leave yet.
     pub(crate) fn holds_reply(&self) -> bool {
-        self.responder.owes_reply()
+        self.receiving.owes_reply()
     }
 
     /// What `query` shows.
@@ -319,11 +362,11 @@ impl QueuePair {
 
     /// Panics if the state contradicts itself; for tests.
     pub(crate) fn check_invariants(&self) {
-        self.requester.check_invariants();
+        self.sending.check_invariants();
     }
 
     /// Cost that this queue pair has under way on its path.
     pub(crate) fn in_flight(&self) -> u64 {
-        self.requester.in_flight()
+        self.sending.in_flight()
     }
 }

@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
+use super::pace::Pace;
 use super::ready::ReadyList;
 use crate::time::{Instant, MICROSECOND, MILLISECOND};
 
@@ -39,6 +40,8 @@ pub(crate) struct Path {
     smoothed_rtt: Option<u64>,
     /// No second reduction for losses of the same time.
     reduced_at: Option<Instant>,
+    /// For what gets no acknowledgements.
+    pub(crate) pace: Pace,
     /// Queue pairs that found the window full.
     waiting: ReadyList,
 }
@@ -47,6 +50,7 @@ impl Path {
     fn new(destination: IpAddr) -> Self {
         Self {
             destination,
+            pace: Pace::default(),
             users: 0,
             window: INITIAL_WINDOW,
             in_flight: 0,

@@ -4,7 +4,9 @@
 //! a message that is given up leaves its claim to the next one.
 
 use super::context::{Base, Context};
+use super::effects::AsyncEvent;
 use crate::memory::Sge;
+use crate::queue::sync::Arc;
 use crate::queue::{Attachment, Completion, CompletionKind, CompletionStatus};
 use crate::wire::Qpn;
 
@@ -19,7 +21,7 @@ pub(crate) struct Claim {
 
 impl Claim {
     /// Makes sure that a receive is claimed. Returns its size in bytes; nothing if none is posted.
-    pub(crate) fn claim(&mut self, base: &Base, _ctx: &mut Context<'_>) -> Option<u32> {
+    pub(crate) fn claim(&mut self, base: &Base, ctx: &mut Context<'_>) -> Option<u32> {
         if !self.held {
             let receive = base.queues.receive.first()?;
             self.segments.clear();
@@ -27,6 +29,10 @@ impl Claim {
             // It takes up its entry until the completion has been polled.
             base.queues.receive.unpolled().add();
             base.queues.receive.release_first();
+            if base.queues.receive.take_limit_event() {
+                ctx.effects
+                    .event(AsyncEvent::SharedReceiveQueueLimit(Arc::clone(&base.queues.receive)));
+            }
             (self.held, self.id, self.length) = (true, receive.id, receive.length);
         }
         Some(self.length)
@@ -73,11 +79,18 @@ impl Claim {
             room &= ctx.complete(base, &completion);
             status = CompletionStatus::WorkRequestFlushed;
         }
+        if base.queues.shares_receives() {
+            // From here on this queue pair takes nothing from the shared queue (o11-5.2.5).
+            ctx.effects.event(AsyncEvent::LastReceiveReached(base.number()));
+        }
         room
     }
 
+    /// The next receive to end. What lies in a shared queue serves other queue pairs.
     fn next(&mut self, base: &Base, ctx: &mut Context<'_>) -> Option<u64> {
-        self.claim(base, ctx)?;
+        if !base.queues.shares_receives() {
+            self.claim(base, ctx)?;
+        }
         self.take()
     }
 }

@@ -30,6 +30,23 @@ impl Device<'_> {
             ports => ports[mixed as usize % ports.len()],
         }
     }
+
+    /// Whether an address can be reached from our address of its index.
+    pub(crate) fn check_address(&self, address: &AddressVector) -> Result<(), ModifyError> {
+        let (index, peer) = (address.gid_index, address.destination);
+        let own = self
+            .gids
+            .get(usize::from(index))
+            .ok_or(ModifyError::NoSuchGid { index, count: self.gids.len() })?;
+        if peer.is_unspecified() {
+            return Err(ModifyError::NotAPeer(peer));
+        }
+        if own.is_ipv4() == peer.is_ipv4() {
+            Ok(())
+        } else {
+            Err(ModifyError::AddressFamily { index, own: *own, peer })
+        }
+    }
 }
 
 /// Checks each value that is given.
@@ -53,8 +70,18 @@ pub(crate) fn check_values(
     within(Attribute::MaxRdAtomic, attributes.max_rd_atomic, device.rd_atomic)?;
     let served = attributes.max_destination_rd_atomic;
     within(Attribute::MaxDestinationRdAtomic, served, device.rd_atomic)?;
-    attributes.address.as_ref().map_or(Ok(()), |address| check_address(device, address))?;
+    attributes.address.as_ref().map_or(Ok(()), |address| check_peer(device, address))?;
     attributes.path_mtu.map_or(Ok(()), |path_mtu| check_path_mtu(device, path_mtu))
+}
+
+/// A connection has one peer, so a group's address is none.
+fn check_peer(device: &Device<'_>, address: &AddressVector) -> Result<(), ModifyError> {
+    let peer = address.destination;
+    let broadcast = matches!(peer, IpAddr::V4(peer) if peer.is_broadcast());
+    if peer.is_multicast() || broadcast {
+        return Err(ModifyError::NotAPeer(peer));
+    }
+    device.check_address(address)
 }
 
 fn only(
@@ -75,19 +102,6 @@ fn within(attribute: Attribute, value: Option<u8>, limit: u8) -> Result<(), Modi
             Err(ModifyError::OverLimit { attribute, value: value.into(), limit: limit.into() })
         }
         _ => Ok(()),
-    }
-}
-
-fn check_address(device: &Device<'_>, address: &AddressVector) -> Result<(), ModifyError> {
-    let (index, peer) = (address.gid_index, address.destination);
-    let own = device
-        .gids
-        .get(usize::from(index))
-        .ok_or(ModifyError::NoSuchGid { index, count: device.gids.len() })?;
-    if own.is_ipv4() == peer.is_ipv4() {
-        Ok(())
-    } else {
-        Err(ModifyError::AddressFamily { index, own: *own, peer })
     }
 }
 
@@ -129,4 +143,27 @@ pub(crate) fn merge(into: &mut QueuePairAttributes, given: &QueuePairAttributes)
         path_migration_state: None,
         destination: given.destination.or(into.destination),
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_and_no_address_at_all_are_no_peers() {
+        let gids = ["10.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap()];
+        let device = Device { gids: &gids, mtu: 9000, rd_atomic: 16, source_ports: &[] };
+        for (index, peer) in
+            [(0, "0.0.0.0"), (0, "224.0.0.9"), (0, "255.255.255.255"), (1, "::"), (1, "ff02::1")]
+        {
+            let address = AddressVector::new(index, peer.parse().unwrap());
+            let refused = Err(ModifyError::NotAPeer(address.destination));
+            assert_eq!(check_peer(&device, &address), refused);
+        }
+        let host = AddressVector::new(0, "10.0.0.2".parse().unwrap());
+        assert_eq!(check_peer(&device, &host), Ok(()));
+        // Datagrams do go to groups.
+        let group = AddressVector::new(0, "224.0.0.9".parse().unwrap());
+        assert_eq!(device.check_address(&group), Ok(()));
+    }
 }

@@ -115,6 +115,9 @@ pub enum ModifyError {
         /// The peer's.
         peer: std::net::IpAddr,
     },
+    /// The address is no host's.
+    #[error("{0} is no address of a peer: give the address of one host")]
+    NotAPeer(std::net::IpAddr),
     /// Packets of this path MTU do not fit the interface.
     #[error(
         "path MTU {path} does not fit the interface's MTU of {interface}: at most {largest} does"

@@ -2,8 +2,10 @@
 
 use super::{QueuePair, VerbsError};
 use crate::host::Gid;
-use crate::queue::{Access, AddressVector, PathMtu, QueuePairAttributes, QueuePairState};
-use crate::wire::{Psn, Qpn};
+use crate::queue::{
+    Access, AddressVector, PathMtu, QueuePairAttributes, QueuePairKind, QueuePairState,
+};
+use crate::wire::{Psn, QKey, Qpn};
 
 /// What two ends tell each other before they connect, by whatever means they have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +72,7 @@ impl QueuePair {
         })
     }
 
-    /// Takes this queue pair from RESET or INIT to RTS, connected to `peer`; our first packet has
+    /// Takes this RC or UC queue pair from RESET or INIT to RTS, connected to `peer`; our first packet has
     /// PSN `psn`.
     ///
     /// # Errors
@@ -87,21 +89,42 @@ impl QueuePair {
         let largest = self.largest_path_mtu();
         let mut address = AddressVector::new(options.gid_index, peer.gid.address());
         address.traffic_class = options.traffic_class;
+        // What belongs to acknowledgements, UC does not take.
+        let reliable = self.kind() == QueuePairKind::Rc;
         self.modify(&QueuePairAttributes {
             address: Some(address),
             path_mtu: Some(options.path_mtu.unwrap_or(largest)),
             destination: Some(peer.number),
             receive_psn: Some(peer.psn),
-            max_destination_rd_atomic: Some(options.rd_atomic),
-            min_rnr_timer: Some(options.min_rnr_timer),
+            max_destination_rd_atomic: reliable.then_some(options.rd_atomic),
+            min_rnr_timer: reliable.then_some(options.min_rnr_timer),
             ..QueuePairAttributes::to_state(QueuePairState::Rtr)
         })?;
         self.modify(&QueuePairAttributes {
-            timeout: Some(options.timeout),
-            retry_count: Some(options.retry_count),
-            rnr_retry: Some(options.rnr_retry),
+            timeout: reliable.then_some(options.timeout),
+            retry_count: reliable.then_some(options.retry_count),
+            rnr_retry: reliable.then_some(options.rnr_retry),
             send_psn: Some(psn),
-            max_rd_atomic: Some(options.rd_atomic),
+            max_rd_atomic: reliable.then_some(options.rd_atomic),
+            ..QueuePairAttributes::to_state(QueuePairState::Rts)
+        })
+    }
+
+    /// Takes this datagram queue pair from RESET to RTS. Datagrams must carry `qkey` to be received;
+    /// our first one has PSN `psn`. Receives can be posted from here on.
+    ///
+    /// # Errors
+    /// As [`QueuePair::modify`].
+    pub fn start_datagrams(&self, qkey: QKey, psn: Psn) -> Result<(), VerbsError> {
+        self.modify(&QueuePairAttributes {
+            pkey_index: Some(0),
+            port: Some(1),
+            qkey: Some(qkey),
+            ..QueuePairAttributes::to_state(QueuePairState::Init)
+        })?;
+        self.modify(&QueuePairAttributes::to_state(QueuePairState::Rtr))?;
+        self.modify(&QueuePairAttributes {
+            send_psn: Some(psn),
             ..QueuePairAttributes::to_state(QueuePairState::Rts)
         })
     }

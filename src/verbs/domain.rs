@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
-use super::{CompletionQueue, Context, ForeignRegion, MemoryRegion, QueuePair, VerbsError};
+use super::SharedReceiveQueue;
+use super::{
+    AddressHandle, CompletionQueue, Context, ForeignRegion, MemoryRegion, QueuePair, VerbsError,
+};
 use crate::engine;
 use crate::host;
 use crate::memory::{DomainId, OwnedMemory};
-use crate::queue::{Access, QueueCapacities, QueuePairKind};
+use crate::queue::{Access, AddressVector, QueueCapacities, QueuePairKind};
 
 /// A protection domain: a queue pair reaches only memory of its own one. Clones are the same
 /// domain; it ends with the last of them and of what was made in it.
@@ -30,7 +33,7 @@ impl Drop for Inner {
 /// What a queue pair is created with.
 #[derive(Clone, Copy)]
 pub struct QueuePairOptions<'a> {
-    /// Transport. RC so far.
+    /// Transport.
     pub kind: QueuePairKind,
     /// Where completions of sends go.
     pub send_completions: &'a CompletionQueue,
@@ -40,6 +43,8 @@ pub struct QueuePairOptions<'a> {
     pub capacities: QueueCapacities,
     /// Every send gives a completion, whether it asks or not.
     pub signal_all: bool,
+    /// Where receives come from, if not from a queue of the queue pair's own.
+    pub shared_receives: Option<&'a SharedReceiveQueue>,
 }
 
 impl<'a> QueuePairOptions<'a> {
@@ -51,6 +56,7 @@ impl<'a> QueuePairOptions<'a> {
             receive_completions: completions,
             capacities: QueueCapacities::default(),
             signal_all: false,
+            shared_receives: None,
         }
     }
 }
@@ -87,6 +93,36 @@ impl ProtectionDomain {
     pub fn allocate(&self, length: usize, access: Access) -> Result<MemoryRegion, VerbsError> {
         let memory = OwnedMemory::try_new(length).ok_or(VerbsError::OutOfMemory { length })?;
         self.register(memory, access)
+    }
+
+    /// A new shared receive queue, for at least `requests` receives of at most `segments` segments.
+    ///
+    /// # Errors
+    /// Sizes out of range, or a limit of the device.
+    pub fn create_shared_receive_queue(
+        &self,
+        requests: u32,
+        segments: u32,
+    ) -> Result<SharedReceiveQueue, VerbsError> {
+        let create = self
+            .context()
+            .control(|engine, _| engine.create_shared_receive_queue(requests, segments));
+        Ok(SharedReceiveQueue::new(self.clone(), create??))
+    }
+
+    /// A new address handle: how datagrams reach the port at an address.
+    ///
+    /// # Errors
+    /// We have no address of that index, or it is of another family than the destination; or a
+    /// limit of the device.
+    pub fn create_address_handle(
+        &self,
+        address: &AddressVector,
+    ) -> Result<AddressHandle, VerbsError> {
+        let id = self
+            .context()
+            .control(|engine, _| engine.create_address_handle(self.inner.id, address))??;
+        Ok(AddressHandle::new(self.clone(), id))
     }
 
     /// Registers memory that someone else owns, of any alignment.
@@ -132,9 +168,13 @@ impl ProtectionDomain {
             capacities: options.capacities,
             signal_all: options.signal_all,
         };
-        let queues = self.context().control(|engine, _| engine.create_queue_pair(&request))??;
+        let shared = options.shared_receives.map(SharedReceiveQueue::shared);
+        let queues = self
+            .context()
+            .control(|engine, _| engine.create_queue_pair_sharing(&request, shared))??;
         let completions = [options.send_completions.clone(), options.receive_completions.clone()];
-        Ok(QueuePair::new(self.clone(), queues, completions))
+        let shared = options.shared_receives.cloned();
+        Ok(QueuePair::new(self.clone(), queues, completions, shared))
     }
 }
 

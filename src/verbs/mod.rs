@@ -14,6 +14,7 @@
 //!
 //! Work requests and completions are the types of [`crate::queue`], re-exported here.
 
+mod address;
 mod completion;
 mod connect;
 mod context;
@@ -22,6 +23,7 @@ mod domain;
 mod error;
 mod pair;
 mod region;
+mod shared;
 
 pub use crate::engine::{
     AsyncEvent, ControlError, Counter, Counters, Limits, ModifyError, QueuePairStatus,
@@ -29,11 +31,13 @@ pub use crate::engine::{
 pub use crate::host::Gid;
 pub use crate::memory::{AccessError, OwnedMemory};
 pub use crate::queue::{
-    Access, AddressVector, Attachment, Completion, CompletionKind, CompletionStatus, Overrun,
-    PathMtu, Payload, PostError, QueueCapacities, QueuePairAttributes, QueuePairKind,
-    QueuePairState, ReceiveRequest, Remote, SendFlags, SendOperation, SendRequest, Sge,
+    Access, AddressHandleId, AddressVector, Attachment, Completion, CompletionKind,
+    CompletionStatus, Datagram, Overrun, PathMtu, Payload, PostError, QueueCapacities,
+    QueuePairAttributes, QueuePairKind, QueuePairState, ReceiveRequest, Remote, SendFlags,
+    SendOperation, SendRequest, Sge,
 };
-pub use crate::wire::{Immediate, Lkey, Psn, Qpn, Rkey};
+pub use crate::wire::{Immediate, Lkey, Psn, QKey, Qpn, Rkey};
+pub use address::AddressHandle;
 pub use completion::{CompletionChannel, CompletionQueue};
 pub use connect::{ConnectOptions, Endpoint, connect_pair};
 pub use context::Context;
@@ -42,3 +46,4 @@ pub use domain::{ProtectionDomain, QueuePairOptions};
 pub use error::VerbsError;
 pub use pair::QueuePair;
 pub use region::{ForeignRegion, MemoryRegion};
+pub use shared::SharedReceiveQueue;

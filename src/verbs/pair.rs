@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::{CompletionQueue, Context, Endpoint, ProtectionDomain, VerbsError};
+use super::{CompletionQueue, Context, Endpoint, ProtectionDomain, SharedReceiveQueue, VerbsError};
 use crate::engine::QueuePairStatus;
 use crate::queue::{
-    Payload, PostError, QueuePairAttributes, QueuePairQueues, QueuePairState, ReceiveRequest,
-    SendFlags, SendOperation, SendRequest, Sge,
+    Payload, PostError, QueuePairAttributes, QueuePairKind, QueuePairQueues, QueuePairState,
+    ReceiveRequest, SendFlags, SendOperation, SendRequest, Sge,
 };
 use crate::wire::{Psn, Qpn};
 
@@ -16,6 +16,7 @@ pub struct QueuePair {
     queues: Arc<QueuePairQueues>,
     /// Kept alive as long as the engine fills them.
     _completions: [CompletionQueue; 2],
+    _shared_receives: Option<SharedReceiveQueue>,
 }
 
 impl QueuePair {
@@ -23,8 +24,9 @@ impl QueuePair {
         domain: ProtectionDomain,
         queues: Arc<QueuePairQueues>,
         completions: [CompletionQueue; 2],
+        shared_receives: Option<SharedReceiveQueue>,
     ) -> Self {
-        Self { domain, queues, _completions: completions }
+        Self { domain, queues, _completions: completions, _shared_receives: shared_receives }
     }
 
     pub(super) fn context(&self) -> &Context {
@@ -34,6 +36,11 @@ impl QueuePair {
     /// Its number, which a peer has to know.
     pub fn number(&self) -> Qpn {
         self.queues.number()
+    }
+
+    /// Its transport.
+    pub fn kind(&self) -> QueuePairKind {
+        self.queues.kind()
     }
 
     /// Its state at this moment.

@@ -151,3 +151,16 @@ fn segment(base: u64, offset: usize, length: usize, key: Lkey) -> Sge {
     // What does not fit the field must not become something small that does.
     Sge { address, length: u32::try_from(length).unwrap_or(u32::MAX), key }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::MAX_MESSAGE;
+
+    #[test]
+    fn a_length_beyond_32_bits_does_not_become_a_short_segment() {
+        let length = |length| segment(0, 0, length, Lkey::new(1)).length;
+        assert_eq!(length(1 << 20), 1 << 20);
+        assert!(u64::from(length(1 << 32)) > MAX_MESSAGE);
+    }
+}

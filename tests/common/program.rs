@@ -36,6 +36,11 @@ impl Running {
         Self { child: child.expect("the program can be started"), arguments }
     }
 
+    /// The process's number.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Waits until the program has written a line with these words to standard output, and gives
     /// that line. Panics if the program ends without.
     pub fn wait_for_line(&mut self, words: &str) -> String {

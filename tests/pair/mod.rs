@@ -13,11 +13,11 @@ use uroce::engine::{
 use uroce::memory::{DomainId, OwnedMemory};
 use uroce::queue::{
     Access, AddressVector, Completion, CompletionQueue, PathMtu, Payload, QueueCapacities,
-    QueuePairAttributes, QueuePairKind, QueuePairQueues, QueuePairState, ReceiveRequest, Remote,
-    SendFlags, SendOperation, SendRequest, Sge,
+    QueuePairAttributes, QueuePairKind, QueuePairQueues, QueuePairState, ReceiveQueue,
+    ReceiveRequest, Remote, SendFlags, SendOperation, SendRequest, Sge,
 };
 use uroce::time::Instant;
-use uroce::wire::{Psn, ReceivedBurst, Rkey, SentBurst};
+use uroce::wire::{Psn, QKey, ReceivedBurst, Rkey, SentBurst};
 
 /// Numbers of the test's world.
 pub struct Ends;
@@ -94,6 +94,7 @@ pub struct Side {
     pub domain: DomainId,
     pub memory: Arc<OwnedMemory>,
     pub keys: MemoryKeys,
+    pub shared: Option<Arc<ReceiveQueue>>,
 }
 
 /// See the module's text.
@@ -110,8 +111,24 @@ impl Pair {
 
     /// Both in RTS; the peer may do what `access` says.
     pub fn with_access(mtu: PathMtu, access: Access) -> Self {
+        Self::of_kind(QueuePairKind::Rc, mtu, access)
+    }
+
+    /// Both in RTS, of a transport.
+    pub fn of_kind(kind: QueuePairKind, mtu: PathMtu, access: Access) -> Self {
+        Self::build(kind, mtu, access, None)
+    }
+
+    /// Both in RTS; side 1 takes its receives from a shared queue of so many entries.
+    pub fn sharing_receives(kind: QueuePairKind, mtu: PathMtu, entries: u32) -> Self {
+        Self::build(kind, mtu, Access::ALL, Some(entries))
+    }
+
+    fn build(kind: QueuePairKind, mtu: PathMtu, access: Access, shared: Option<u32>) -> Self {
         let addresses = [1, 2].map(|last| IpAddr::V4(Ipv4Addr::new(10, 0, 0, last)));
-        let mut sides = [0, 1].map(|index| Side::new(index as u64 + 1, addresses[index]));
+        let mut sides = [0, 1].map(|index| {
+            Side::new(index as u64 + 1, addresses[index], kind, shared.filter(|_| index == 1))
+        });
         for index in 0..2 {
             let peer = sides[1 - index].queues.number();
             let attributes = QueuePairAttributes {
@@ -131,7 +148,7 @@ impl Pair {
                 rnr_retry: Some(7),
                 ..QueuePairAttributes::default()
             };
-            sides[index].connect(&attributes);
+            sides[index].connect(&attributes_of(kind, attributes));
         }
         Self { now: Instant::ZERO, sides }
     }
@@ -180,7 +197,10 @@ impl Pair {
     pub fn post_receive(&mut self, side: usize, id: u64, offset: usize, length: usize) {
         let segments = [self.sides[side].sge(offset, length)];
         let request = ReceiveRequest { id, segments: &segments };
-        self.sides[side].queues.post_one_receive(&request).unwrap();
+        match &self.sides[side].shared {
+            Some(shared) => shared.post(std::slice::from_ref(&request)).1.unwrap(),
+            None => self.sides[side].queues.post_one_receive(&request).unwrap(),
+        }
     }
 
     /// Gives turns until nothing moves, at most a second of virtual time.
@@ -231,25 +251,29 @@ impl Pair {
 }
 
 impl Side {
-    fn new(seed: u64, address: IpAddr) -> Self {
+    fn new(seed: u64, address: IpAddr, kind: QueuePairKind, shared: Option<u32>) -> Self {
         let wire = Wire::new();
         let options = EngineOptions::new(seed, vec![address]);
         let mut engine = Engine::new(options, wire.capabilities());
         let domain = engine.allocate_domain().unwrap();
         let completions = engine.create_completion_queue(1024).unwrap();
+        let shared = shared.map(|entries| engine.create_shared_receive_queue(entries, 4).unwrap());
         let queues = engine
-            .create_queue_pair(&QueuePairOptions {
-                kind: QueuePairKind::Rc,
-                domain,
-                send_completions: Arc::clone(&completions),
-                receive_completions: Arc::clone(&completions),
-                capacities: QueueCapacities::default(),
-                signal_all: false,
-            })
+            .create_queue_pair_sharing(
+                &QueuePairOptions {
+                    kind,
+                    domain,
+                    send_completions: Arc::clone(&completions),
+                    receive_completions: Arc::clone(&completions),
+                    capacities: QueueCapacities::default(),
+                    signal_all: false,
+                },
+                shared.as_ref(),
+            )
             .unwrap();
         let memory = OwnedMemory::new(Ends::MEMORY);
         let keys = engine.register(domain, Arc::clone(&memory), Access::ALL).unwrap();
-        Self { engine, wire, queues, completions, domain, memory, keys }
+        Self { engine, wire, queues, completions, domain, memory, keys, shared }
     }
 
     fn connect(&mut self, all: &QueuePairAttributes) {
@@ -258,6 +282,7 @@ impl Side {
             pkey_index: all.pkey_index,
             port: all.port,
             access: all.access,
+            qkey: all.qkey,
             ..QueuePairAttributes::to_state(QueuePairState::Init)
         };
         let rtr = QueuePairAttributes {
@@ -285,5 +310,31 @@ impl Side {
     pub fn sge(&self, offset: usize, length: usize) -> Sge {
         let address = self.memory.address() + offset as u64;
         Sge { address, length: length as u32, key: self.keys.local }
+    }
+}
+
+/// Queue key of datagram queue pairs.
+pub const QKEY: QKey = QKey::new(0x1111_1111);
+
+/// What of the attributes a transport takes.
+fn attributes_of(kind: QueuePairKind, all: QueuePairAttributes) -> QueuePairAttributes {
+    match kind {
+        QueuePairKind::Rc => all,
+        QueuePairKind::Uc => QueuePairAttributes {
+            max_destination_rd_atomic: None,
+            max_rd_atomic: None,
+            min_rnr_timer: None,
+            timeout: None,
+            retry_count: None,
+            rnr_retry: None,
+            ..all
+        },
+        QueuePairKind::Ud => QueuePairAttributes {
+            pkey_index: all.pkey_index,
+            port: all.port,
+            qkey: Some(QKEY),
+            send_psn: all.send_psn,
+            ..QueuePairAttributes::default()
+        },
     }
 }

@@ -280,7 +280,7 @@ fn small(end: &End) -> QueuePairOptions<'_> {
 }
 
 #[test]
-fn sizes_and_kinds_that_cannot_be_are_refused() {
+fn sizes_that_cannot_be_are_refused() {
     let context = context(9);
     let end = End::new(&context);
     let text = context.create_completion_queue(0).unwrap_err().to_string();
@@ -289,10 +289,6 @@ fn sizes_and_kinds_that_cannot_be_are_refused() {
     let large = QueuePairOptions { capacities, ..QueuePairOptions::new(&end.completions) };
     let text = end.domain.create_queue_pair(&large).unwrap_err().to_string();
     assert!(text.contains("1000 send segments"), "{text}");
-    let ud =
-        QueuePairOptions { kind: QueuePairKind::Ud, ..QueuePairOptions::new(&end.completions) };
-    let text = end.domain.create_queue_pair(&ud).unwrap_err().to_string();
-    assert_eq!(text, "UD queue pairs are not supported");
     let text = end.domain.allocate(usize::MAX, Access::NONE).unwrap_err().to_string();
     assert!(text.contains("cannot be allocated"), "{text}");
     let text = end.domain.allocate(8, Access::REMOTE_WRITE).unwrap_err().to_string();

@@ -114,7 +114,8 @@ fn control_calls_beside_a_busy_data_path_neither_starve_nor_disturb() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut number = 0;
-            while !stop.load(Ordering::Relaxed) {
+            // Once at least, however late this thread gets a processor.
+            while number == 0 || !stop.load(Ordering::Relaxed) {
                 let remote = other.memory.remote(0);
                 let add = SendOperation::FetchAdd { remote, add: 1 };
                 one.pair.post(number, add, one.memory.segment(0, 8)).unwrap();

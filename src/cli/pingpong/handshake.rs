@@ -48,6 +48,12 @@ pub enum HandshakeError {
     /// Something else than an address came.
     #[error("the peer sent {0:?}, which is no address of the form LID:QPN:PSN:GID")]
     NotAnAddress(String),
+    /// The peer has no GID, which is what ibv_rc_pingpong does by itself.
+    #[error("the peer sent an address without GID; give it the index of its RoCE v2 GID with -g")]
+    NoGid,
+    /// A queue pair number that no queue pair of a program has.
+    #[error("the peer sent the queue pair number {0}, which is reserved")]
+    ReservedNumber(Qpn),
 }
 
 fn reason(error: &io::Error) -> String {
@@ -67,7 +73,7 @@ pub fn format(endpoint: &Endpoint) -> String {
 /// Reads an address.
 ///
 /// # Errors
-/// The text is not of the form `LID:QPN:PSN:GID`.
+/// The text is not of the form `LID:QPN:PSN:GID`, or nobody can be reached there.
 pub fn parse(text: &str) -> Result<Endpoint, HandshakeError> {
     let wrong = || HandshakeError::NotAnAddress(text.to_owned());
     let parts: Vec<&str> = text.split(':').collect();
@@ -81,6 +87,12 @@ pub fn parse(text: &str) -> Result<Endpoint, HandshakeError> {
     let psn = Psn::new(hex(psn, 6).ok_or_else(wrong)?);
     let gid: Gid =
         Some(gid).filter(|gid| gid.len() == 32).ok_or_else(wrong)?.parse().map_err(|_| wrong())?;
+    if gid.is_zero() {
+        return Err(HandshakeError::NoGid);
+    }
+    if number.value() <= 1 || number == Qpn::MULTICAST {
+        return Err(HandshakeError::ReservedNumber(number));
+    }
     Ok(Endpoint { gid, number, psn })
 }
 
@@ -200,6 +212,12 @@ mod tests {
             "0000:000011:6b2c1f:00000000000000000000ffff0a4d0001:1",
         ] {
             assert!(parse(text).is_err(), "{text}");
+        }
+        let told = |text: &str| parse(text).unwrap_err().to_string();
+        assert!(told(&format!("0000:000011:6b2c1f:{:032x}", 0)).contains("without GID"));
+        for number in ["000000", "000001", "ffffff"] {
+            let text = format!("0000:{number}:6b2c1f:00000000000000000000ffff0a4d0001");
+            assert!(told(&text).contains("reserved"), "{text}");
         }
     }
 }

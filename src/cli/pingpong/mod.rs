@@ -7,12 +7,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use uroce::verbs::PathMtu;
+use uroce::verbs::{PathMtu, QueuePairKind};
 
 use super::device::DeviceArgs;
 use super::output::Failure;
 
-/// Messages to and fro over RC, with this program or ibv_rc_pingpong at the other end.
+/// Messages to and fro, with this program or an ibv_*_pingpong at the other end.
 #[derive(Args, Debug)]
 #[command(after_help = "Without HOST this is the server, which waits for one client.\n\n\
     Try it in two terminals:\n  \
@@ -25,6 +25,9 @@ use super::output::Failure;
 pub struct PingpongArgs {
     /// Server to connect to; without it, be the server
     host: Option<String>,
+    /// Transport: the program at the other end is ibv_rc_, ibv_uc_ or ibv_ud_pingpong
+    #[arg(short = 'T', long, default_value = "rc", value_enum)]
+    transport: Transport,
     /// TCP port of the exchange of addresses
     #[arg(short = 'p', long, default_value_t = 18_515, value_name = "PORT")]
     port: u16,
@@ -71,6 +74,35 @@ pub struct PingpongArgs {
     json: bool,
     #[command(flatten)]
     device: DeviceArgs,
+}
+
+/// Transport of the queue pair.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+enum Transport {
+    /// Reliable connection: nothing is lost
+    Rc,
+    /// Unreliable connection: a lost message stops the exchange
+    Uc,
+    /// Unreliable datagram: the same, and a message is one packet
+    Ud,
+}
+
+impl Transport {
+    const fn kind(self) -> QueuePairKind {
+        match self {
+            Self::Rc => QueuePairKind::Rc,
+            Self::Uc => QueuePairKind::Uc,
+            Self::Ud => QueuePairKind::Ud,
+        }
+    }
+
+    /// Bytes before a received message that tell where it came from.
+    const fn area(self) -> usize {
+        match self {
+            Self::Rc | Self::Uc => 0,
+            Self::Ud => 40,
+        }
+    }
 }
 
 fn parse_mtu(text: &str) -> Result<PathMtu, String> {

@@ -7,19 +7,22 @@ use serde::Serialize;
 use uroce::queue::{Payload, SendRequest};
 use uroce::software::clock;
 use uroce::verbs::{
-    Access, Completion, CompletionChannel, CompletionQueue, CompletionStatus, ConnectOptions,
-    Context, Endpoint, MemoryRegion, Psn, QueueCapacities, QueuePair, QueuePairOptions, SendFlags,
-    SendOperation,
+    Access, AddressHandle, AddressVector, Completion, CompletionChannel, CompletionQueue,
+    CompletionStatus, ConnectOptions, Context, Datagram, Endpoint, MemoryRegion, ProtectionDomain,
+    Psn, QKey, QueueCapacities, QueuePair, QueuePairOptions, SendFlags, SendOperation, Sge,
 };
 
-use super::PingpongArgs;
 use super::handshake::{self, Server};
+use super::{PingpongArgs, Transport};
 use crate::cli::output::{Failure, print, random_u64};
+use crate::cli::text::count;
 
 const RECEIVE: u64 = 1;
 const SEND: u64 = 2;
 /// What both programs fill their buffers with.
 const FILLER: u8 = 0x7b;
+/// The queue key of the ibv_ud_pingpong program.
+const QKEY: QKey = QKey::new(0x1111_1111);
 /// With checking, the first byte of each page is zero.
 const PAGE: usize = 4096;
 /// How long the end stays when it has all it wants: the acknowledgement of the peer's last message
@@ -29,7 +32,10 @@ const STAY: Duration = Duration::from_millis(200);
 /// One end of the pingpong.
 struct End<'a> {
     args: &'a PingpongArgs,
+    domain: ProtectionDomain,
     pair: QueuePair,
+    /// Where datagrams go (UD).
+    target: Option<(AddressHandle, Datagram)>,
     completions: CompletionQueue,
     channel: CompletionChannel,
     buffer: MemoryRegion,
@@ -60,13 +66,12 @@ pub(super) fn run(args: &PingpongArgs) -> Result<ExitCode, Failure> {
     let server = args.host.is_none().then(|| Server::listen(args.port)).transpose()?;
     let psn = Psn::new(random_u64() as u32);
     let own = end.pair.endpoint(args.gid_idx, psn)?;
+    end.open(psn)?;
     end.post_receives()?;
     if !args.json {
         print_address("local ", &own)?;
     }
-    let connect = |peer: &Endpoint| -> Result<(), Failure> {
-        Ok(end.pair.connect(peer, psn, &connect_options(args))?)
-    };
+    let connect = |peer: &Endpoint| end.connect(peer, psn);
     let peer = match (&args.host, &server) {
         (Some(host), _) => handshake::exchange(host, args.port, &own, connect)?,
         (None, Some(server)) => server.exchange(&own, connect)?,
@@ -80,7 +85,20 @@ pub(super) fn run(args: &PingpongArgs) -> Result<ExitCode, Failure> {
     report(args, (clock::now() - start) as f64 / 1e9)?;
     // Nothing is armed, so no event comes.
     end.channel.wait_event(STAY);
+    check_capture(&context)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Whether every packet is in the capture, if there is one.
+fn check_capture(context: &Context) -> Result<(), Failure> {
+    match context.counters()?.link.unrecorded {
+        0 => Ok(()),
+        missing => Err(Failure::usage(format!(
+            "the capture lacks the last {}, as its file could not be written further: is the \
+             disk full?",
+            count(missing, "packet")
+        ))),
+    }
 }
 
 fn connect_options(args: &PingpongArgs) -> ConnectOptions {
@@ -147,21 +165,24 @@ impl<'a> End<'a> {
                 receive_segments: 1,
                 inline_bytes: 0,
             },
+            kind: args.transport.kind(),
             ..QueuePairOptions::new(&completions)
         })?;
-        pair.initialize(Access::LOCAL_WRITE)?;
-        let buffer = domain.allocate(args.size as usize, Access::LOCAL_WRITE)?;
+        let area = args.transport.area();
+        let buffer = domain.allocate(area + args.size as usize, Access::LOCAL_WRITE)?;
         let mut message = vec![FILLER; args.size as usize];
         if args.chk {
             message.iter_mut().step_by(PAGE).for_each(|byte| *byte = 0);
         }
         // The client's message goes to and fro; the server must not find it in its buffer before.
         let first = if args.host.is_some() { message.clone() } else { vec![FILLER; message.len()] };
-        buffer.write(0, &first)?;
+        buffer.write(area, &first)?;
         let expected = args.chk.then_some(message);
         Ok(Self {
             args,
+            domain,
             pair,
+            target: None,
             completions,
             channel,
             buffer,
@@ -173,8 +194,32 @@ impl<'a> End<'a> {
         })
     }
 
+    /// Makes the queue pair take receives.
+    fn open(&self, psn: Psn) -> Result<(), Failure> {
+        match self.args.transport {
+            Transport::Ud => Ok(self.pair.start_datagrams(QKEY, psn)?),
+            Transport::Rc | Transport::Uc => Ok(self.pair.initialize(Access::LOCAL_WRITE)?),
+        }
+    }
+
+    fn connect(&mut self, peer: &Endpoint, psn: Psn) -> Result<(), Failure> {
+        if self.args.transport == Transport::Ud {
+            let address = AddressVector::new(self.args.gid_idx, peer.gid.address());
+            let handle = self.domain.create_address_handle(&address)?;
+            let target = handle.datagram(peer.number, QKEY);
+            self.target = Some((handle, target));
+            return Ok(());
+        }
+        Ok(self.pair.connect(peer, psn, &connect_options(self.args))?)
+    }
+
+    /// The message in the buffer.
+    fn message(&self) -> Sge {
+        self.buffer.segment(self.args.transport.area(), self.args.size as usize)
+    }
+
     fn post_receives(&mut self) -> Result<(), Failure> {
-        let segment = [self.buffer.segment(0, self.args.size as usize)];
+        let segment = [self.buffer.segment(0, self.buffer.len())];
         while self.posted_receives < self.args.rx_depth {
             self.pair.post_receive(RECEIVE, &segment)?;
             self.posted_receives += 1;
@@ -185,9 +230,12 @@ impl<'a> End<'a> {
     fn post_send(&mut self) -> Result<(), Failure> {
         self.pair.post_send(&SendRequest {
             id: SEND,
-            operation: SendOperation::Send,
+            operation: match self.target {
+                Some((_, to)) => SendOperation::SendTo { to, immediate: None },
+                None => SendOperation::Send,
+            },
             flags: SendFlags::SIGNALED,
-            payload: Payload::Segments(&[self.buffer.segment(0, self.args.size as usize)]),
+            payload: Payload::Segments(&[self.message()]),
         })?;
         self.pending = SEND | RECEIVE;
         Ok(())
@@ -242,14 +290,15 @@ impl<'a> End<'a> {
     fn check(&self, completion: &Completion) -> Result<(), Failure> {
         let Some(expected) = &self.expected else { return Ok(()) };
         let number = self.received + 1;
-        if completion.length as usize != expected.len() {
+        let area = self.args.transport.area();
+        if completion.length as usize != area + expected.len() {
             return Err(Failure::bad(format!(
                 "message {number} has {} bytes instead of {}: give both ends the same --size",
-                completion.length,
+                completion.length as usize - area,
                 expected.len()
             )));
         }
-        let arrived = self.buffer.to_vec(0, expected.len())?;
+        let arrived = self.buffer.to_vec(area, expected.len())?;
         match arrived.iter().zip(expected).position(|(is, should)| is != should) {
             None => Ok(()),
             Some(at) => Err(Failure::bad(format!(
@@ -290,9 +339,19 @@ impl<'a> End<'a> {
 
     fn silence(&self) -> Failure {
         Failure::bad(format!(
-            "nothing has completed for {} s, after {} messages received and {} sent: the peer may \
-             have stopped, or the two ends differ in --iters, --size or --mtu",
-            self.args.patience, self.received, self.sent
+            "nothing has completed for {} s, after {} messages received and {} sent: {}",
+            self.args.patience,
+            self.received,
+            self.sent,
+            match self.args.transport {
+                Transport::Rc => {
+                    "the peer may have stopped, or the two ends differ in --iters, --size or --mtu"
+                }
+                Transport::Uc | Transport::Ud => {
+                    "a message may have been lost, which this transport does not repeat, or the \
+                     two ends differ in --iters, --size, --mtu or --transport"
+                }
+            }
         ))
     }
 }

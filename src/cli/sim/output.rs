@@ -7,7 +7,7 @@ use uroce::sim::{
     Column, ExhaustiveReport, Failure as Broken, Matrix, Row, RunReport, Scenario, Summary,
 };
 
-use super::super::output::Failure;
+use super::super::output::{Failure, print};
 use super::super::text::{Palette, Tone, count, hanging};
 use super::SimArgs;
 
@@ -62,11 +62,11 @@ pub(super) fn one(
     let mut summary = Summary::default();
     summary.add(report);
     if !args.json {
-        println!("{}", describe(scenario));
-        println!(
+        print(&describe(scenario))?;
+        print(&format!(
             "faults met: {} lost, {} corrupted, {} late, {} twice, {} not ready; frames hash {hash:016x}",
             tally.lost, tally.corrupted, tally.late, tally.duplicated, tally.not_ready
-        );
+        ))?;
     }
     many(args, &summary, palette)
 }
@@ -106,16 +106,16 @@ pub(super) fn many(
         .collect();
     let virtual_seconds = summary.virtual_ns as f64 / 1e9;
     if !args.json {
-        println!(
+        print(&format!(
             "{}, {}, {}, {}, {}, {virtual_seconds:.3} s of virtual time\n",
             count(summary.runs, "run"),
             count(summary.requests, "request"),
             count(summary.completions, "completion"),
             count(summary.reconnections, "reconnection"),
             count(summary.packets, "packet"),
-        );
-        println!("{}", summary.matrix);
-        return Ok(verdict(&failures, palette));
+        ))?;
+        print(&summary.matrix.to_string())?;
+        return verdict(&failures, palette);
     }
     let report = Report {
         runs: summary.runs,
@@ -149,10 +149,10 @@ pub(super) fn exhaustive(
     let packets = reports.iter().map(|report| report.packets).sum();
     if !args.json {
         for report in reports {
-            println!("{report}");
+            print(&report.to_string())?;
         }
-        println!("\n{}, {}", count(runs, "schedule"), count(packets, "packet"));
-        return Ok(verdict(&failures, palette));
+        print(&format!("\n{}, {}", count(runs, "schedule"), count(packets, "packet")))?;
+        return verdict(&failures, palette);
     }
     let small = |report: &ExhaustiveReport| Small {
         name: report.name.clone(),
@@ -164,25 +164,25 @@ pub(super) fn exhaustive(
 }
 
 fn print_json(report: &Report) -> Result<ExitCode, Failure> {
-    println!("{}", serde_json::to_string(report)?);
+    print(&serde_json::to_string(report)?)?;
     Ok(ExitCode::from(u8::from(!report.failures.is_empty())))
 }
 
 /// Prints each failure: the line that replays it, what was broken, what came before.
-fn verdict(failures: &[BrokenPromise], palette: Palette) -> ExitCode {
+fn verdict(failures: &[BrokenPromise], palette: Palette) -> Result<ExitCode, Failure> {
     for failure in failures {
-        println!("\n{} {}", palette.paint(Tone::Bad, "replay:"), failure.replay);
-        println!("{}", hanging(&format!("after {} s: ", failure.time), &failure.text));
-        println!("broken promise: {}", failure.rule);
+        print(&format!("\n{} {}", palette.paint(Tone::Bad, "replay:"), failure.replay))?;
+        print(&hanging(&format!("after {} s: ", failure.time), &failure.text))?;
+        print(&format!("broken promise: {}", failure.rule))?;
         for event in &failure.events {
-            println!("  {event}");
+            print(&format!("  {event}"))?;
         }
     }
     if failures.is_empty() {
-        println!("\n{}", palette.paint(Tone::Good, "every promise was kept"));
-        return ExitCode::SUCCESS;
+        print(&format!("\n{}", palette.paint(Tone::Good, "every promise was kept")))?;
+        return Ok(ExitCode::SUCCESS);
     }
-    ExitCode::FAILURE
+    Ok(ExitCode::FAILURE)
 }
 
 fn broken(replay: String, failure: &Broken) -> BrokenPromise {

@@ -17,6 +17,8 @@ pub enum Defect {
     RemoteRights,
     /// The peer's memory lies in another protection domain than the peer's queue pair.
     RemoteDomain,
+    /// The peer's queue pair does not allow the operation.
+    NotAllowed,
     /// The word of an atomic operation is not aligned.
     Misaligned,
     /// The key that a SEND wants to invalidate is unknown.
@@ -37,12 +39,13 @@ pub enum Defect {
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::RemoteKey,
         Self::RemoteStaleKey,
         Self::RemoteBounds,
         Self::RemoteRights,
         Self::RemoteDomain,
+        Self::NotAllowed,
         Self::Misaligned,
         Self::InvalidateKey,
         Self::ReceiveTooSmall,
@@ -61,7 +64,9 @@ impl Defect {
             | Self::RemoteBounds
             | Self::RemoteRights
             | Self::RemoteDomain => &[Status::RemoteAccessError],
-            Self::Misaligned | Self::ReceiveTooSmall => &[Status::RemoteInvalidRequest],
+            Self::NotAllowed | Self::Misaligned | Self::ReceiveTooSmall => {
+                &[Status::RemoteInvalidRequest]
+            }
             Self::InvalidateKey => &[Status::RemoteAccessError, Status::RemoteOperationError],
             Self::ReceiveKey => &[Status::RemoteOperationError],
             Self::LocalKey | Self::LocalBounds | Self::LocalRights => {
@@ -111,6 +116,7 @@ impl fmt::Display for Defect {
             Self::RemoteBounds => "remote range out of bounds",
             Self::RemoteRights => "remote memory without the right",
             Self::RemoteDomain => "remote memory in another protection domain",
+            Self::NotAllowed => "operation that the peer's queue pair does not allow",
             Self::Misaligned => "misaligned atomic",
             Self::InvalidateKey => "unknown key to invalidate",
             Self::ReceiveTooSmall => "receive shorter than the message",

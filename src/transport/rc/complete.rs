@@ -1,8 +1,9 @@
 //! The ends of send work requests: in order, each exactly once.
 
 use super::requester::{Outstanding, Requester};
-use crate::queue::{Attachment, Completion, CompletionKind, CompletionStatus, SendOperation};
+use crate::queue::{Attachment, Completion, CompletionStatus, SendOperation};
 use crate::transport::context::{Base, Context};
+use crate::transport::requests::{kind_of, release};
 use crate::wire::{Psn, Qpn};
 
 /// The completion queue had no room.
@@ -118,15 +119,6 @@ impl Requester {
     }
 }
 
-/// Frees the entries before `position`; the last of them stays taken until its completion has been
-/// polled, if it gives one.
-fn release(base: &Base, position: u32, completes: bool) {
-    if completes {
-        base.queues.send.unpolled().add();
-    }
-    base.queues.send.release(position);
-}
-
 fn complete(
     base: &Base,
     ctx: &mut Context<'_>,
@@ -156,17 +148,4 @@ fn push(
     };
     let room = ctx.complete(base, &completion);
     room.then_some(()).ok_or(QueueOverrun)
-}
-
-const fn kind_of(operation: &SendOperation) -> CompletionKind {
-    match operation {
-        SendOperation::Send
-        | SendOperation::SendWithImmediate(_)
-        | SendOperation::SendWithInvalidate(_) => CompletionKind::Send,
-        SendOperation::Write(_) | SendOperation::WriteWithImmediate(..) => CompletionKind::Write,
-        SendOperation::Read(_) => CompletionKind::Read,
-        SendOperation::CompareSwap { .. } => CompletionKind::CompareSwap,
-        SendOperation::FetchAdd { .. } => CompletionKind::FetchAdd,
-        SendOperation::LocalInvalidate(_) => CompletionKind::LocalInvalidate,
-    }
 }

@@ -12,16 +12,14 @@
 use std::collections::VecDeque;
 
 use super::clock::RetryClock;
-use crate::memory::{KeyFault, gather};
-use crate::queue::{
-    CompletionStatus, QueuePairState, Remote, SendData, SendFlags, SendHead, SendOperation,
-};
+use crate::queue::{CompletionStatus, QueuePairState, SendFlags, SendHead, SendOperation};
 use crate::transport::burst::BurstWriter;
 use crate::transport::context::{Base, Context};
 use crate::transport::counters::Counter;
 use crate::transport::path::cost;
-use crate::transport::segment::{Class, Piece, Shape};
-use crate::wire::{AtomicEth, Headers, Immediate, Message, Psn, Reth, SendTail};
+use crate::transport::requests::{class_of, consumes_receive, message_of, read_payload};
+use crate::transport::segment::{Class, Shape};
+use crate::wire::{Headers, Message, Psn, Reth};
 
 /// A work request that has been started: it has its PSNs.
 #[derive(Clone, Copy, Debug)]
@@ -122,6 +120,8 @@ impl Requester {
     /// Starts at a PSN and at the send queue's present position (RTR to RTS).
     pub(crate) fn begin(&mut self, base: &Base, psn: Psn) {
         *self = Self::new(base.queues.send.tail());
+        // All that can be posted can be outstanding; nothing is allocated from here on.
+        self.outstanding.reserve(base.queues.send.capacity() as usize);
         self.oldest = psn;
         self.next = psn;
         self.highest = psn;
@@ -373,18 +373,6 @@ fn refusal(base: &Base, shape: &Shape) -> Option<CompletionStatus> {
     }
 }
 
-const fn class_of(operation: &SendOperation) -> Class {
-    match operation {
-        SendOperation::Send
-        | SendOperation::SendWithImmediate(_)
-        | SendOperation::SendWithInvalidate(_) => Class::Send,
-        SendOperation::Write(_) | SendOperation::WriteWithImmediate(..) => Class::Write,
-        SendOperation::Read(_) => Class::Read,
-        SendOperation::CompareSwap { .. } | SendOperation::FetchAdd { .. } => Class::Atomic,
-        SendOperation::LocalInvalidate(_) => Class::Local,
-    }
-}
-
 /// Packet `packet` of a request. Its cost is filled in by the caller.
 fn build(base: &Base, entry: &Outstanding, index: usize, packet: u32, psn: Psn) -> Next {
     if let SendOperation::Read(remote) = entry.operation {
@@ -398,95 +386,10 @@ fn build(base: &Base, entry: &Outstanding, index: usize, packet: u32, psn: Psn) 
         return Next { index, headers, payload: 0, offset: 0, psns: part.packets, cost: 0 };
     }
     let piece = entry.shape.piece(packet);
-    let mut headers = base.headers(message_of(entry, &piece), psn);
+    let mut headers = base.headers(message_of(&entry.operation, entry.shape.length, &piece), psn);
     let is_atomic = entry.shape.class == Class::Atomic;
     headers.ack_request = piece.last && !is_atomic;
     headers.solicited = piece.last && entry.flags.solicited && consumes_receive(&entry.operation);
     let payload = if is_atomic { 0 } else { piece.length as usize };
     Next { index, headers, payload, offset: piece.offset, psns: 1, cost: 0 }
-}
-
-const fn consumes_receive(operation: &SendOperation) -> bool {
-    matches!(
-        operation,
-        SendOperation::Send
-            | SendOperation::SendWithImmediate(_)
-            | SendOperation::SendWithInvalidate(_)
-            | SendOperation::WriteWithImmediate(..)
-    )
-}
-
-fn message_of(entry: &Outstanding, piece: &Piece) -> Message {
-    match entry.operation {
-        SendOperation::Send => send_message(piece, SendTail::Plain),
-        SendOperation::SendWithImmediate(immediate) => {
-            send_message(piece, SendTail::Immediate(immediate))
-        }
-        SendOperation::SendWithInvalidate(key) => send_message(piece, SendTail::Invalidate(key)),
-        SendOperation::Write(remote) => write_message(entry, piece, remote, None),
-        SendOperation::WriteWithImmediate(remote, immediate) => {
-            write_message(entry, piece, remote, Some(immediate))
-        }
-        SendOperation::CompareSwap { remote, compare, swap } => Message::CompareSwap(AtomicEth {
-            address: remote.address,
-            key: remote.key,
-            swap_or_add: swap,
-            compare,
-        }),
-        SendOperation::FetchAdd { remote, add } => Message::FetchAdd(AtomicEth {
-            address: remote.address,
-            key: remote.key,
-            swap_or_add: add,
-            compare: 0,
-        }),
-        SendOperation::Read(_) | SendOperation::LocalInvalidate(_) => {
-            unreachable!("a READ is built from its part, a local operation has no packet")
-        }
-    }
-}
-
-const fn send_message(piece: &Piece, tail: SendTail) -> Message {
-    match (piece.first, piece.last) {
-        (true, true) => Message::SendOnly(tail),
-        (true, false) => Message::SendFirst,
-        (false, true) => Message::SendLast(tail),
-        (false, false) => Message::SendMiddle,
-    }
-}
-
-fn write_message(
-    entry: &Outstanding,
-    piece: &Piece,
-    remote: Remote,
-    immediate: Option<Immediate>,
-) -> Message {
-    let reth = Reth { address: remote.address, key: remote.key, length: entry.shape.length };
-    match (piece.first, piece.last) {
-        (true, true) => Message::WriteOnly(reth, immediate),
-        (true, false) => Message::WriteFirst(reth),
-        (false, true) => Message::WriteLast(immediate),
-        (false, false) => Message::WriteMiddle,
-    }
-}
-
-/// Copies payload of the request at `position`, from `offset` on, into a packet.
-fn read_payload(
-    base: &Base,
-    ctx: &Context<'_>,
-    position: u32,
-    offset: u32,
-    target: &mut [u8],
-) -> Result<(), KeyFault> {
-    if target.is_empty() {
-        return Ok(());
-    }
-    match base.queues.send.data(position) {
-        SendData::Inline(words) => {
-            SendData::copy_inline(words, offset as usize, target);
-            Ok(())
-        }
-        SendData::Segments(segments) => {
-            gather(ctx.keys, base.domain, segments.iter(), offset.into(), target)
-        }
-    }
 }

@@ -13,11 +13,12 @@ use std::collections::VecDeque;
 
 use super::reply::{Answer, Job, Nak, PendingAck};
 use crate::memory::{AtomicChange, KeyFault};
-use crate::queue::{Access, CompletionStatus};
+use crate::queue::Access;
 use crate::transport::assembly::{Assembly, Refusal, Taken};
 use crate::transport::context::{Base, Context};
 use crate::transport::counters::Counter;
 use crate::transport::fault::Fault;
+use crate::transport::receive::Claim;
 use crate::transport::segment::packets_of;
 use crate::wire::{AtomicEth, Headers, Message, Msn, Psn, Reth};
 
@@ -178,9 +179,12 @@ impl Responder {
         }
     }
 
+    /// The newest record counts: PSNs come again after 2^24 packets, and an old record may still be
+    /// kept then.
     fn record_at(&self, psn: Psn) -> Option<&Record> {
         self.records
             .iter()
+            .rev()
             .find(|record| psn.is_within(record.first, record.first.add(record.packets)))
     }
 
@@ -211,12 +215,9 @@ impl Responder {
     /// Jobs stay in PSN order. A repeated request replaces the job that it repeats; if that was the
     /// first answer, the new job still is.
     fn insert_job(&mut self, mut job: Job) {
-        if let Some(record) = self.record_at(job.psn).copied() {
-            let end = record.first.add(record.packets);
-            let replaced = |pending: &Job| pending.psn.is_within(record.first, end);
-            job.repeated = self.jobs.iter().filter(|job| replaced(job)).all(|job| job.repeated);
-            self.jobs.retain(|pending| !replaced(pending));
-        }
+        let replaced = |pending: &&Job| pending.msn == job.msn;
+        job.repeated = self.jobs.iter().filter(replaced).all(|pending| pending.repeated);
+        self.jobs.retain(|pending| pending.msn != job.msn);
         let position = self.jobs.iter().position(|pending| job.psn.is_before(pending.psn));
         self.jobs.insert(position.unwrap_or(self.jobs.len()), job);
     }
@@ -318,28 +319,20 @@ impl Responder {
     /// Keeps a record for duplicates. The peer has seen the answer to the one that it displaces, so
     /// nobody waits for a repeated answer to that.
     fn remember(&mut self, base: &Base, record: Record) {
-        let limit = usize::from(base.attributes.max_destination_rd_atomic.unwrap_or(0));
-        while self.records.len() >= limit.max(1) {
-            let Some(Record { first, packets, .. }) = self.records.pop_front() else { break };
-            self.jobs.retain(|job| !job.psn.is_within(first, first.add(packets)));
+        let limit = usize::from(base.attributes.max_destination_rd_atomic.unwrap_or(0)).max(1);
+        while self.records.len() >= limit {
+            let Some(Record { msn, .. }) = self.records.pop_front() else { break };
+            self.jobs.retain(|job| job.msn != msn);
         }
+        // From the first one on there is room for all: a job belongs to a record.
+        self.records.reserve(limit - self.records.len());
+        self.jobs.reserve(limit.saturating_sub(self.jobs.len()));
         self.records.push_back(record);
     }
 
-    /// Ends all receives: the one that a message has claimed, or the oldest, with `first` if given,
-    /// all others as flushed. Returns whether the completion queue had room.
-    pub(crate) fn flush(
-        &mut self,
-        base: &Base,
-        ctx: &mut Context<'_>,
-        first: Option<CompletionStatus>,
-    ) -> bool {
-        self.assembly.claim().flush(base, ctx, first)
-    }
-
-    /// Forgets the receive that a message has claimed.
-    pub(crate) fn forget_claim(&mut self, base: &Base) {
-        self.assembly.claim().forget(base);
+    /// The receive that the arriving message has claimed.
+    pub(crate) fn claim(&mut self) -> &mut Claim {
+        self.assembly.claim()
     }
 
     /// Nothing more is owed to the peer.
@@ -364,4 +357,39 @@ fn check_read(base: &Base, ctx: &Context<'_>, reth: &Reth) -> Result<(), Fault> 
             .map_err(|_| Fault::RemoteAccess)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(first: u32, msn: u32, kind: RecordKind) -> Record {
+        Record { first: Psn::new(first), packets: 1, msn: Msn::new(msn), kind }
+    }
+
+    #[test]
+    fn when_psns_come_again_a_duplicate_is_answered_from_the_newest_record() {
+        let mut responder = Responder::new();
+        for (msn, original) in [(1, 10), (9_000_000, 20)] {
+            responder.records.push_back(record(5, msn, RecordKind::Atomic { original }));
+        }
+        let job = responder.repeated_atomic(Psn::new(5)).expect("there is a record");
+        assert_eq!(job.answer, Answer::Atomic { original: 20 });
+        assert_eq!(job.msn, Msn::new(9_000_000));
+    }
+
+    #[test]
+    fn a_repeated_request_replaces_the_answer_to_it_and_no_other_of_the_same_psn() {
+        let mut responder = Responder::new();
+        let job = |psn, msn, repeated, original| {
+            let answer = Answer::Atomic { original };
+            Job { psn: Psn::new(psn), msn: Msn::new(msn), repeated, answer }
+        };
+        responder.jobs.extend([job(5, 1, false, 10), job(6, 2, false, 11)]);
+        responder.insert_job(job(6, 2, true, 11));
+        assert_eq!(responder.jobs, [job(5, 1, false, 10), job(6, 2, false, 11)]);
+        responder.insert_job(job(4, 7, true, 12));
+        assert_eq!(responder.jobs[0], job(4, 7, true, 12));
+        assert_eq!(responder.jobs.len(), 3);
+    }
 }

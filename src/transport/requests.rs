@@ -1,0 +1,136 @@
+//! Send work requests as packets and completions: what all transports share.
+
+use super::context::{Base, Context};
+use super::segment::{Class, Piece};
+use crate::memory::{KeyFault, gather};
+use crate::queue::{CompletionKind, Remote, SendData, SendOperation};
+use crate::wire::{AtomicEth, Immediate, Message, Reth, SendTail};
+
+/// What a request is on the wire.
+pub(super) const fn class_of(operation: &SendOperation) -> Class {
+    match operation {
+        SendOperation::Send
+        | SendOperation::SendWithImmediate(_)
+        | SendOperation::SendWithInvalidate(_)
+        | SendOperation::SendTo { .. } => Class::Send,
+        SendOperation::Write(_) | SendOperation::WriteWithImmediate(..) => Class::Write,
+        SendOperation::Read(_) => Class::Read,
+        SendOperation::CompareSwap { .. } | SendOperation::FetchAdd { .. } => Class::Atomic,
+        SendOperation::LocalInvalidate(_) => Class::Local,
+    }
+}
+
+/// Whether the peer's receive completes, and the solicited flag thus means something.
+pub(super) const fn consumes_receive(operation: &SendOperation) -> bool {
+    matches!(
+        operation,
+        SendOperation::Send
+            | SendOperation::SendWithImmediate(_)
+            | SendOperation::SendWithInvalidate(_)
+            | SendOperation::SendTo { .. }
+            | SendOperation::WriteWithImmediate(..)
+    )
+}
+
+/// The message of one piece of a request of `length` bytes.
+pub(super) fn message_of(operation: &SendOperation, length: u32, piece: &Piece) -> Message {
+    match *operation {
+        SendOperation::Send => send_message(piece, SendTail::Plain),
+        SendOperation::SendWithImmediate(immediate) => {
+            send_message(piece, SendTail::Immediate(immediate))
+        }
+        SendOperation::SendWithInvalidate(key) => send_message(piece, SendTail::Invalidate(key)),
+        SendOperation::Write(remote) => write_message(length, piece, remote, None),
+        SendOperation::WriteWithImmediate(remote, immediate) => {
+            write_message(length, piece, remote, Some(immediate))
+        }
+        SendOperation::CompareSwap { remote, compare, swap } => Message::CompareSwap(AtomicEth {
+            address: remote.address,
+            key: remote.key,
+            swap_or_add: swap,
+            compare,
+        }),
+        SendOperation::FetchAdd { remote, add } => Message::FetchAdd(AtomicEth {
+            address: remote.address,
+            key: remote.key,
+            swap_or_add: add,
+            compare: 0,
+        }),
+        SendOperation::SendTo { immediate, .. } => {
+            send_message(piece, immediate.map_or(SendTail::Plain, SendTail::Immediate))
+        }
+        SendOperation::Read(_) | SendOperation::LocalInvalidate(_) => {
+            unreachable!("a READ is built from its part, a local operation has no packet")
+        }
+    }
+}
+
+const fn send_message(piece: &Piece, tail: SendTail) -> Message {
+    match (piece.first, piece.last) {
+        (true, true) => Message::SendOnly(tail),
+        (true, false) => Message::SendFirst,
+        (false, true) => Message::SendLast(tail),
+        (false, false) => Message::SendMiddle,
+    }
+}
+
+fn write_message(
+    length: u32,
+    piece: &Piece,
+    remote: Remote,
+    immediate: Option<Immediate>,
+) -> Message {
+    let reth = Reth { address: remote.address, key: remote.key, length };
+    match (piece.first, piece.last) {
+        (true, true) => Message::WriteOnly(reth, immediate),
+        (true, false) => Message::WriteFirst(reth),
+        (false, true) => Message::WriteLast(immediate),
+        (false, false) => Message::WriteMiddle,
+    }
+}
+
+/// How a request's completion names it.
+pub(super) const fn kind_of(operation: &SendOperation) -> CompletionKind {
+    match operation {
+        SendOperation::Send
+        | SendOperation::SendWithImmediate(_)
+        | SendOperation::SendWithInvalidate(_)
+        | SendOperation::SendTo { .. } => CompletionKind::Send,
+        SendOperation::Write(_) | SendOperation::WriteWithImmediate(..) => CompletionKind::Write,
+        SendOperation::Read(_) => CompletionKind::Read,
+        SendOperation::CompareSwap { .. } => CompletionKind::CompareSwap,
+        SendOperation::FetchAdd { .. } => CompletionKind::FetchAdd,
+        SendOperation::LocalInvalidate(_) => CompletionKind::LocalInvalidate,
+    }
+}
+
+/// Copies payload of the request at `position`, from `offset` on, into a packet.
+pub(super) fn read_payload(
+    base: &Base,
+    ctx: &Context<'_>,
+    position: u32,
+    offset: u32,
+    target: &mut [u8],
+) -> Result<(), KeyFault> {
+    if target.is_empty() {
+        return Ok(());
+    }
+    match base.queues.send.data(position) {
+        SendData::Inline(words) => {
+            SendData::copy_inline(words, offset as usize, target);
+            Ok(())
+        }
+        SendData::Segments(segments) => {
+            gather(ctx.keys, base.domain, segments.iter(), offset.into(), target)
+        }
+    }
+}
+
+/// Frees the entries before `position`; the last of them stays taken until its completion has been
+/// polled, if it gives one.
+pub(super) fn release(base: &Base, position: u32, completes: bool) {
+    if completes {
+        base.queues.send.unpolled().add();
+    }
+    base.queues.send.release(position);
+}

@@ -1,0 +1,293 @@
+//! The sender of UC and UD: work requests become packets in order, and are done when the last is in
+//! the link's slot.
+
+use crate::queue::{
+    Attachment, Completion, CompletionKind, CompletionStatus, QueuePairState, SendFlags, SendHead,
+    SendOperation,
+};
+use crate::time::Instant;
+use crate::transport::burst::BurstWriter;
+use crate::transport::context::{Base, Context, Peer};
+use crate::transport::counters::Counter;
+use crate::transport::path::cost;
+use crate::transport::rc::QueueOverrun;
+use crate::transport::requests::{
+    class_of, consumes_receive, kind_of, message_of, read_payload, release,
+};
+use crate::transport::segment::{Class, Shape};
+use crate::wire::{Deth, Headers, Message, Psn, Qpn, SendTail, Service};
+
+/// The request that is being sent.
+#[derive(Clone, Copy, Debug)]
+struct Sending {
+    position: u32,
+    id: u64,
+    operation: SendOperation,
+    flags: SendFlags,
+    shape: Shape,
+    packet: u32,
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(crate) struct Sender {
+    next_position: u32,
+    psn: Psn,
+    sending: Option<Sending>,
+    /// The request at the front has failed with this.
+    failure: Option<CompletionStatus>,
+    /// Nothing goes out before.
+    paced_until: Option<Instant>,
+    overrun: bool,
+}
+
+impl Sender {
+    pub(crate) fn new(position: u32) -> Self {
+        Self {
+            next_position: position,
+            psn: Psn::default(),
+            sending: None,
+            failure: None,
+            paced_until: None,
+            overrun: false,
+        }
+    }
+
+    /// Starts at a PSN (RTR to RTS).
+    pub(crate) fn begin(&mut self, base: &Base, psn: Psn) {
+        *self = Self { psn, ..Self::new(base.queues.send.tail()) };
+    }
+
+    pub(crate) fn is_drained(&self) -> bool {
+        self.sending.is_none()
+    }
+
+    pub(crate) fn due_failure(&self) -> Option<CompletionStatus> {
+        self.failure
+    }
+
+    pub(crate) fn deadline(&self) -> Instant {
+        self.paced_until.unwrap_or(Instant::NEVER)
+    }
+
+    pub(crate) fn handle_deadline(&mut self, base: &Base, ctx: &mut Context<'_>) {
+        if self.paced_until.is_some_and(|until| until <= ctx.now) {
+            self.paced_until = None;
+            ctx.ready.push(base.slot);
+        }
+    }
+
+    /// Whether the completion queue has had no room.
+    pub(crate) fn take_overrun(&mut self) -> bool {
+        std::mem::take(&mut self.overrun)
+    }
+
+    /// Adds packets to the burst until it is full, or nothing may be sent.
+    pub(crate) fn fill(
+        &mut self,
+        base: &Base,
+        ctx: &mut Context<'_>,
+        writer: &mut BurstWriter<'_>,
+    ) {
+        while let Some(sending) = self.current(base, ctx) {
+            if sending.shape.class == Class::Local {
+                self.finish(base, ctx, &sending);
+                continue;
+            }
+            let Some((headers, payload, peer)) = self.build(base, ctx, &sending) else {
+                self.failure = Some(CompletionStatus::LocalQueuePairOperationError);
+                return;
+            };
+            let piece = sending.shape.piece(sending.packet);
+            if !writer.bind(&peer.flow, peer.traffic_class) || !writer.fits(&headers, payload) {
+                return;
+            }
+            let price = cost(1, payload as u64);
+            let now = ctx.now;
+            if let Err(until) = ctx.path(peer.path).pace.pay(now, price) {
+                self.paced_until = Some(until);
+                return;
+            }
+            let gathered = writer.add(&headers, payload, |target| {
+                read_payload(base, ctx, sending.position, piece.offset, target)
+            });
+            if gathered.is_err() {
+                self.failure = Some(CompletionStatus::LocalProtectionError);
+                return;
+            }
+            ctx.count(Counter::SentPackets);
+            self.psn = self.psn.next();
+            self.advance(base, ctx, piece.last);
+        }
+    }
+
+    fn advance(&mut self, base: &Base, ctx: &mut Context<'_>, last: bool) {
+        let Some(sending) = &mut self.sending else { return };
+        sending.packet += 1;
+        if last {
+            let done = *sending;
+            self.finish(base, ctx, &done);
+        }
+    }
+
+    /// The request whose packets are next, started if it has to be.
+    fn current(&mut self, base: &Base, ctx: &mut Context<'_>) -> Option<Sending> {
+        if self.failure.is_some() || self.paced_until.is_some() {
+            return None;
+        }
+        let state = base.queues.state();
+        if self.sending.is_none() && state == QueuePairState::Rts {
+            self.start(base, ctx);
+        }
+        let sends = matches!(state, QueuePairState::Rts | QueuePairState::Sqd);
+        self.sending.filter(|_| sends && self.failure.is_none())
+    }
+
+    fn start(&mut self, base: &Base, ctx: &mut Context<'_>) {
+        if self.next_position == base.queues.send.head() {
+            return;
+        }
+        let head = base.queues.send.read(self.next_position);
+        let class = class_of(&head.operation);
+        let length = if class == Class::Local { 0 } else { head.length };
+        let mtu = base.mtu();
+        let shape = Shape { class, length, mtu, chunk: mtu };
+        self.failure = refusal(base, ctx, &head, &shape);
+        self.sending = Some(Sending {
+            position: self.next_position,
+            id: head.id,
+            operation: head.operation,
+            flags: head.flags,
+            shape,
+            packet: 0,
+        });
+        self.next_position = self.next_position.wrapping_add(1);
+    }
+
+    /// Headers and payload length of the next packet, and where it goes; nothing if its address
+    /// handle does not exist any more.
+    fn build(
+        &self,
+        base: &Base,
+        ctx: &Context<'_>,
+        sending: &Sending,
+    ) -> Option<(Headers, usize, Peer)> {
+        let piece = sending.shape.piece(sending.packet);
+        let payload = piece.length as usize;
+        if let SendOperation::SendTo { to, immediate } = sending.operation {
+            let mut peer = *ctx.handles.get(to.address, base.domain)?;
+            peer.flow.source_port = base.source_port;
+            let qkey = base.sent_qkey(to.qkey);
+            let deth = Deth { qkey, reserved: 0, source: base.number() };
+            let tail = immediate.map_or(SendTail::Plain, SendTail::Immediate);
+            let message = Message::SendOnly(tail);
+            let mut headers = Headers::request(Service::Ud(deth), message, to.queue_pair, self.psn);
+            headers.migration = base.migration;
+            headers.solicited = sending.flags.solicited;
+            return Some((headers, payload, peer));
+        }
+        let length = sending.shape.length;
+        let message = message_of(&sending.operation, length, &piece);
+        let mut headers = base.headers(message, self.psn);
+        headers.service = Service::Uc;
+        headers.solicited =
+            piece.last && sending.flags.solicited && consumes_receive(&sending.operation);
+        Some((headers, payload, base.peer?))
+    }
+
+    fn finish(&mut self, base: &Base, ctx: &mut Context<'_>, done: &Sending) {
+        self.sending = None;
+        let completes = done.flags.signaled || base.signal_all;
+        release(base, done.position.wrapping_add(1), completes);
+        if completes {
+            self.complete(base, ctx, done, CompletionStatus::Success);
+        }
+    }
+
+    fn complete(
+        &mut self,
+        base: &Base,
+        ctx: &mut Context<'_>,
+        done: &Sending,
+        status: CompletionStatus,
+    ) {
+        let length = done.shape.length;
+        let kind = kind_of(&done.operation);
+        self.overrun |= !push(base, ctx, done.id, kind, length, status);
+    }
+
+    /// Ends everything: the request at the front with `first`, if given, all others as flushed.
+    pub(crate) fn flush(
+        &mut self,
+        base: &Base,
+        ctx: &mut Context<'_>,
+        first: Option<CompletionStatus>,
+    ) -> Result<(), QueueOverrun> {
+        self.failure = None;
+        self.paced_until = None;
+        if let Some(sending) = self.sending.take() {
+            release(base, sending.position.wrapping_add(1), true);
+            let status = first.unwrap_or(CompletionStatus::WorkRequestFlushed);
+            self.complete(base, ctx, &sending, status);
+        }
+        self.flush_posted(base, ctx)
+    }
+
+    /// Ends what was posted and not started.
+    pub(crate) fn flush_posted(
+        &mut self,
+        base: &Base,
+        ctx: &mut Context<'_>,
+    ) -> Result<(), QueueOverrun> {
+        while self.next_position != base.queues.send.head() {
+            let SendHead { id, operation, length, .. } = base.queues.send.read(self.next_position);
+            self.next_position = self.next_position.wrapping_add(1);
+            release(base, self.next_position, true);
+            let status = CompletionStatus::WorkRequestFlushed;
+            self.overrun |= !push(base, ctx, id, kind_of(&operation), length, status);
+        }
+        if self.take_overrun() { Err(QueueOverrun) } else { Ok(()) }
+    }
+}
+
+/// Why a request cannot be sent.
+fn refusal(
+    base: &Base,
+    ctx: &mut Context<'_>,
+    head: &SendHead,
+    shape: &Shape,
+) -> Option<CompletionStatus> {
+    match head.operation {
+        SendOperation::SendTo { .. } if shape.length > shape.mtu => {
+            Some(CompletionStatus::LocalLengthError)
+        }
+        SendOperation::LocalInvalidate(key) => ctx
+            .keys
+            .invalidate(key.value(), base.domain)
+            .err()
+            .map(|_| CompletionStatus::LocalQueuePairOperationError),
+        _ if shape.packets() > Psn::MAX_SPAN => Some(CompletionStatus::LocalLengthError),
+        _ => None,
+    }
+}
+
+fn push(
+    base: &Base,
+    ctx: &mut Context<'_>,
+    id: u64,
+    kind: CompletionKind,
+    length: u32,
+    status: CompletionStatus,
+) -> bool {
+    let completion = Completion {
+        id,
+        status,
+        kind,
+        length,
+        attachment: Attachment::None,
+        queue_pair: base.number(),
+        source: Qpn::default(),
+        solicited: false,
+    };
+    ctx.complete(base, &completion)
+}
