@@ -302,6 +302,14 @@ impl<'a> Play<'a> {
         let alice = self.stage.alice.context.counters()?.engine;
         let bob = self.stage.bob.context.counters()?.engine;
         let lost = lost(&self.steps);
+        let missing = self.steps.iter().filter(|step| step.arrival == Arrival::Missing).count();
+        if missing > 0 {
+            self.narrator.say(&format!(
+                "This host lost {} more, for example to another process that shared the port and \
+                 ended.",
+                count(missing as u64, "packet")
+            ))?;
+        }
         if lost == 0 {
             return self.narrator.say(
                 "This seed lost nothing, which happens: the plan is a chance for each packet. Try \

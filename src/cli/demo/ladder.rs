@@ -94,7 +94,8 @@ fn arrow(step: &Step) -> String {
     const GAP: usize = 5;
     let text = words(step);
     let shaft = |taken: usize| "─".repeat(LANE.saturating_sub(text.chars().count() + taken));
-    match (step.from_alice, step.arrival == Arrival::Lost) {
+    let lost = matches!(step.arrival, Arrival::Lost | Arrival::Missing);
+    match (step.from_alice, lost) {
         (true, false) => format!("── {text} {}▶", shaft(5)),
         (true, true) => format!("── {text} {}╳{}", shaft(5 + GAP), " ".repeat(GAP)),
         (false, false) => format!("◀{} {text} ──", shaft(5)),
@@ -107,6 +108,7 @@ fn note(step: &Step) -> Option<(Tone, &'static str)> {
     match (step.arrival, step.resent) {
         (Arrival::Lost, true) => Some((Tone::Bad, "sent again, lost again")),
         (Arrival::Lost, false) => Some((Tone::Bad, "lost")),
+        (Arrival::Missing, _) => Some((Tone::Bad, "lost, not by the plan")),
         (Arrival::OutOfOrder, false) => Some((Tone::Notable, "out of order: dropped")),
         (Arrival::OutOfOrder, true) => Some((Tone::Notable, "out of order again")),
         (Arrival::Duplicate, _) => Some((Tone::Notable, "again; Bob had it")),

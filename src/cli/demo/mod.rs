@@ -45,7 +45,7 @@ const LOSS_PERCENT: u32 = 5;
     --json, whose fields stay: verified, seed, fault, capture, seconds, and acts, a list of \
     {number,\ntitle, seconds, packets, bytes, lost, resent, verified, alice and bob (counters by \
     name), steps:\nlist of {microseconds, from, opcode, psn, length, fate (arrived, lost, \
-    out_of_order, duplicate),\nresent, text}}.")]
+    out_of_order, duplicate,\nmissing), resent, text}}.")]
 pub struct DemoArgs {
     /// Write the capture to this file [default: uroce-demo-PID.pcapng in the temporary folder]
     #[arg(long, value_name = "FILE")]

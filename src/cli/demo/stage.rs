@@ -150,6 +150,19 @@ impl End {
         }
     }
 
+    /// Waits for the turn under way, which ends by handing recorded frames to the file.
+    pub(super) fn finish_turn(&self) -> Result<(), Failure> {
+        self.context.counters()?;
+        Ok(())
+    }
+
+    /// Lets time pass.
+    pub(super) fn idle(&self, time: Duration) -> Result<(), Failure> {
+        // Without room for a completion it takes none, and waits to the end.
+        self.completions.wait(&mut [], Some(time))?;
+        Ok(())
+    }
+
     /// Checks that memory holds what it should.
     pub(super) fn expect(&self, offset: usize, expected: &[u8]) -> Result<(), Failure> {
         let found = self.memory.to_vec(offset, expected.len())?;
