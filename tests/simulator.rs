@@ -5,8 +5,8 @@ use std::num::NonZero;
 use std::thread::available_parallelism;
 
 use uroce::queue::CompletionStatus;
-use uroce::sim::oracle::Defect;
-use uroce::sim::{Exhaustive, Scenario, Summary, run_many};
+use uroce::sim::oracle::{Defect, UnackedDefect};
+use uroce::sim::{Endings, Exhaustive, Scenario, Summary, run_many};
 
 const SEEDS: u64 = 1000;
 const DEPTH: usize = 5;
@@ -58,6 +58,19 @@ fn check_coverage(summary: &Summary) {
         assert!(endings.receives(status) > 0, "no receive ended with: {status}");
     }
     assert!(summary.reconnections > 0);
+    check_unacked_coverage(&summary.endings);
+}
+
+/// The same for queue pairs without acknowledgements: what only the receiver finds, it drops in
+/// silence.
+fn check_unacked_coverage(endings: &Endings) {
+    for defect in UnackedDefect::ALL {
+        let status = defect.failure().unwrap_or(CompletionStatus::Success);
+        assert!(endings.unacked(Some(defect), status) > 0, "never met: {defect}");
+    }
+    for status in [CompletionStatus::Success, CompletionStatus::WorkRequestFlushed] {
+        assert!(endings.unacked(None, status) > 0, "no datagram or the like ended with: {status}");
+    }
 }
 
 #[test]

@@ -20,6 +20,7 @@ impl World {
                 self.post_sends(end)?;
             }
         }
+        self.run_unacked(node)?;
         if self.nodes[node].engine.doorbells().any() {
             self.ring(node);
         }
@@ -74,11 +75,6 @@ impl World {
     fn handle_completion(&mut self, node: usize, completion: &Completion) -> Result<(), Violation> {
         self.completions += 1;
         let number = completion.queue_pair;
-        let is_it = |end: &super::end::End| end.plan.node == node && end.queues.number() == number;
-        let Some(end) = self.ends.iter().position(is_it) else {
-            let text = format!("node {node}: completion of {number}, which does not exist");
-            return Err(Violation::new(Rule::Completion, text));
-        };
         let (id, kind, status) = (completion.id, completion.kind, completion.status);
         self.network.trace.note(
             self.now,
@@ -87,6 +83,14 @@ impl World {
                 completion.length
             ),
         );
+        if let Some(end) = self.find_unacked(node, number) {
+            return self.handle_unacked(end, completion);
+        }
+        let is_it = |end: &super::end::End| end.plan.node == node && end.queues.number() == number;
+        let Some(end) = self.ends.iter().position(is_it) else {
+            let text = format!("node {node}: completion of {number}, which does not exist");
+            return Err(Violation::new(Rule::Completion, text));
+        };
         self.oracle.completed(self.ends[end].id, completion)?;
         if completion.kind.is_receive() {
             self.finish_receive(end, completion);
@@ -146,7 +150,7 @@ impl World {
                 && (self.oracle.outstanding_sends(end.id) > 0
                     || self.oracle.outstanding_receives(end.id) > 0)
         });
-        if waits {
+        if waits || self.unacked_waits(node) {
             self.run_application_at(node, self.now + LOOK_AGAIN);
         }
     }

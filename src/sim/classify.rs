@@ -1,6 +1,6 @@
 //! What a packet on the network is about, as far as counting needs it.
 
-use crate::wire::{Aeth, Message, Packet, Qpn, SendTail, Syndrome};
+use crate::wire::{Aeth, Headers, Message, Packet, Qpn, SendTail, Service, Syndrome};
 
 use super::matrix::Row;
 
@@ -13,22 +13,80 @@ pub(super) struct Seen {
     pub(super) pause: Option<u64>,
     pub(super) destination: Qpn,
     pub(super) psn: u32,
+    /// Nobody may answer it.
+    pub(super) is_unacked: bool,
+    /// Who sent a datagram.
+    pub(super) source: Option<Qpn>,
+    /// A receive has to be there for it, if it is of a transport without acknowledgements.
+    pub(super) needs_receive: bool,
+    /// Begins, and ends, a message.
+    pub(super) edges: (bool, bool),
 }
 
 /// Looks at a UDP payload.
 pub(super) fn classify(bytes: &[u8]) -> Option<Seen> {
     let headers = Packet::parse(bytes).ok()?.headers;
-    let row = row(&headers.message);
+    let row = row(&headers);
     let pause = match headers.message {
         Message::Acknowledge(Aeth { syndrome: Syndrome::RnrNak(timer), .. }) => Some(timer.nanos()),
         _ => None,
     };
     let is_request = headers.message.operation().is_some_and(|one| one.is_request());
     let (destination, psn) = (headers.destination, headers.psn.value());
-    Some(Seen { row, is_request, pause, destination, psn })
+    let (is_unacked, source) = match headers.service {
+        Service::Uc => (true, None),
+        Service::Ud(deth) => (true, Some(deth.source)),
+        _ => (false, None),
+    };
+    let needs_receive = is_unacked && needs_receive(&headers.message);
+    let edges = edges(&headers.message);
+    Some(Seen {
+        row,
+        is_request,
+        pause,
+        destination,
+        psn,
+        is_unacked,
+        source,
+        needs_receive,
+        edges,
+    })
 }
 
-fn row(message: &Message) -> Option<Row> {
+/// Packets for which a receive is looked for, where nobody can ask the sender to wait.
+const fn needs_receive(message: &Message) -> bool {
+    matches!(
+        message,
+        Message::SendFirst
+            | Message::SendOnly(_)
+            | Message::WriteLast(Some(_))
+            | Message::WriteOnly(_, Some(_))
+    )
+}
+
+const fn edges(message: &Message) -> (bool, bool) {
+    match message {
+        Message::SendOnly(_) | Message::WriteOnly(..) => (true, true),
+        Message::SendFirst | Message::WriteFirst(_) => (true, false),
+        Message::SendLast(_) | Message::WriteLast(_) => (false, true),
+        _ => (false, false),
+    }
+}
+
+fn row(headers: &Headers) -> Option<Row> {
+    let row = row_of_message(&headers.message)?;
+    let is_send = matches!(row, Row::Send | Row::SendImmediate);
+    let is_write = matches!(row, Row::Write | Row::WriteImmediate);
+    match headers.service {
+        Service::Uc if is_send => Some(Row::UcSend),
+        Service::Uc if is_write => Some(Row::UcWrite),
+        Service::Ud(_) if is_send => Some(Row::UdSend),
+        Service::Uc | Service::Ud(_) => None,
+        _ => Some(row),
+    }
+}
+
+fn row_of_message(message: &Message) -> Option<Row> {
     Some(match message {
         Message::SendFirst | Message::SendMiddle => Row::Send,
         Message::SendLast(tail) | Message::SendOnly(tail) => match tail {

@@ -76,7 +76,7 @@ impl World {
             let number = self.ends[ends[side]].queues.number();
             let requests = &self.ends[ends[side]].plan.requests;
             let only_messages = requests.iter().all(|one| !one.operation.brings_data());
-            self.network.name_end(ends[side], number, only_messages);
+            self.network.name_end(ends[side], ends[side ^ 1], number, only_messages);
         }
         let first_psns = self.first_psns(&plan);
         for side in [0, 1] {
@@ -101,8 +101,16 @@ impl World {
     }
 
     pub(super) fn modify(&mut self, end: usize, attributes: &QueuePairAttributes) {
-        let node = self.ends[end].plan.node;
-        let number = self.ends[end].queues.number();
+        let (node, number) = (self.ends[end].plan.node, self.ends[end].queues.number());
+        self.modify_pair(node, number, attributes);
+    }
+
+    pub(super) fn modify_pair(
+        &mut self,
+        node: usize,
+        number: Qpn,
+        attributes: &QueuePairAttributes,
+    ) {
         let outcome = self.nodes[node].engine.modify_queue_pair(self.now, number, attributes);
         outcome.unwrap_or_else(|error| panic!("modify of queue pair {number}: {error}"));
         self.tell_applications(node);

@@ -62,10 +62,10 @@ pub(super) fn check(
     // Half again for acknowledgements and fillers; where a way is long, for early probes too.
     let undisturbed = if is_far { 2 * needed } else { needed + needed / 2 };
     let bound = undisturbed + 2 * fillers + disturbances * COST_OF_DISTURBANCE;
-    if tally.packets() > bound {
+    let carried = Row::UNACKED.iter().fold(tally.packets(), |left, row| left - tally.of(*row));
+    if carried > bound {
         return complain(format!(
-            "{} packets for {needed} that are needed and {disturbances} disturbances",
-            tally.packets()
+            "{carried} packets for {needed} that are needed and {disturbances} disturbances"
         ));
     }
     let is_fast = scenario.network.rate >= FAST_LINE && scenario.network.latency.1 <= SHORT_WAY;

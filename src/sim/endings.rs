@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::queue::CompletionStatus;
 
-use super::oracle::Defect;
+use super::oracle::{Defect, UnackedDefect};
 
 /// Counts of ways to end; see the module's text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -12,6 +12,7 @@ pub struct Endings {
     /// By what was wrong with the request (nothing, for a legal one) and the status's number.
     sends: BTreeMap<(Option<Defect>, u8), u64>,
     receives: BTreeMap<u8, u64>,
+    unacked: BTreeMap<(Option<UnackedDefect>, u8), u64>,
 }
 
 impl Endings {
@@ -21,6 +22,15 @@ impl Endings {
 
     pub(super) fn note_receive(&mut self, status: CompletionStatus) {
         *self.receives.entry(status as u8).or_default() += 1;
+    }
+
+    pub(super) fn note_unacked(&mut self, defect: Option<UnackedDefect>, status: CompletionStatus) {
+        *self.unacked.entry((defect, status as u8)).or_default() += 1;
+    }
+
+    /// How often a send request that nobody acknowledges, with this fault or a legal one, ended so.
+    pub fn unacked(&self, defect: Option<UnackedDefect>, status: CompletionStatus) -> u64 {
+        self.unacked.get(&(defect, status as u8)).copied().unwrap_or(0)
     }
 
     /// How often a send request with this fault, or a legal one, ended so.
@@ -42,6 +52,9 @@ impl Endings {
     pub fn merge(&mut self, other: &Self) {
         for (ending, count) in &other.sends {
             *self.sends.entry(*ending).or_default() += count;
+        }
+        for (ending, count) in &other.unacked {
+            *self.unacked.entry(*ending).or_default() += count;
         }
         for (status, count) in &other.receives {
             *self.receives.entry(*status).or_default() += count;

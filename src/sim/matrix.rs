@@ -31,6 +31,12 @@ pub enum Row {
     Acknowledge,
     /// NAK of any kind, also "receiver not ready".
     Nak,
+    /// SEND on an unreliable connection, in any form.
+    UcSend,
+    /// WRITE on an unreliable connection, in any form.
+    UcWrite,
+    /// Datagram, with immediate data or without.
+    UdSend,
 }
 
 /// What it met.
@@ -58,7 +64,7 @@ pub enum Column {
 
 impl Row {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 15] = [
         Self::Send,
         Self::SendImmediate,
         Self::SendInvalidate,
@@ -71,7 +77,13 @@ impl Row {
         Self::AtomicAnswer,
         Self::Acknowledge,
         Self::Nak,
+        Self::UcSend,
+        Self::UcWrite,
+        Self::UdSend,
     ];
+
+    /// Those that nobody acknowledges.
+    pub(super) const UNACKED: [Self; 3] = [Self::UcSend, Self::UcWrite, Self::UdSend];
 
     /// Name in tables.
     pub const fn name(self) -> &'static str {
@@ -88,6 +100,9 @@ impl Row {
             Self::AtomicAnswer => "atomic_answer",
             Self::Acknowledge => "acknowledge",
             Self::Nak => "nak",
+            Self::UcSend => "uc_send",
+            Self::UcWrite => "uc_write",
+            Self::UdSend => "ud_send",
         }
     }
 
@@ -162,9 +177,20 @@ impl Matrix {
     pub const fn applies(row: Row, column: Column) -> bool {
         let consumes = matches!(
             row,
-            Row::Send | Row::SendImmediate | Row::SendInvalidate | Row::WriteImmediate
+            Row::Send
+                | Row::SendImmediate
+                | Row::SendInvalidate
+                | Row::WriteImmediate
+                | Row::UcSend
+                | Row::UcWrite
+                | Row::UdSend
         );
         consumes || !matches!(column, Column::Rnr)
+    }
+
+    /// A packet met a fault that ends what is known of it.
+    pub(super) fn meet(&mut self, row: Row, column: Column) {
+        self.counts[row as usize][column as usize] += 1;
     }
 
     /// Adds another run's counts.
@@ -223,10 +249,15 @@ impl Met {
     /// An operation completed: what it proves moves to the matrix.
     pub(super) fn prove(&mut self, operation: Operation, matrix: &mut Matrix) {
         for row in Row::proven_by(operation) {
-            for column in Column::ALL {
-                let met = std::mem::take(&mut self.counts[*row as usize][column as usize]);
-                matrix.counts[*row as usize][column as usize] += met;
-            }
+            self.prove_row(*row, matrix);
+        }
+    }
+
+    /// A request that makes packets of this kind ended.
+    pub(super) fn prove_row(&mut self, row: Row, matrix: &mut Matrix) {
+        for column in Column::ALL {
+            let met = std::mem::take(&mut self.counts[row as usize][column as usize]);
+            matrix.counts[row as usize][column as usize] += met;
         }
     }
 }

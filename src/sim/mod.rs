@@ -13,6 +13,7 @@
 //! is left must end soon.
 
 mod application;
+mod channel;
 mod classify;
 mod connection;
 mod economy;
@@ -31,6 +32,7 @@ mod scenario;
 mod script;
 mod small;
 mod trace;
+mod unacked;
 mod world;
 mod zone;
 
@@ -48,6 +50,7 @@ pub use scenario::{
 };
 pub use script::{Script, ScriptedFate, Selection};
 pub use trace::{CapturedFrame, Keep};
+pub use unacked::{PlannedReceive, UnackedPlan, UnackedRequest};
 
 use oracle::{Rule, Violation};
 use world::World;

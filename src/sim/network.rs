@@ -10,15 +10,18 @@
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use crate::engine::{Port, PortCapabilities};
 use crate::fault::{Delivery, Direction, DropCause, Fate, Faults, PacketView};
+use crate::queue::QueuePairQueues;
 use crate::rng::Rng;
 use crate::time::{Instant, SECOND};
 use crate::wire::{Flow, Identification, Qpn, ReceivedBurst, SentBurst};
 
+use super::channel::Channel;
 use super::classify::{Seen, classify};
-use super::matrix::{Column, Matrix, Met, Row};
+use super::matrix::{Column, Matrix, Row};
 use super::oracle::{Rule, Violation};
 use super::scenario::{NetworkPlan, Operation};
 use super::script::Script;
@@ -46,6 +49,8 @@ struct Flight {
     bytes: Vec<u8>,
     /// It asks its receiver to wait so many nanoseconds before it sends this PSN again.
     pause: Option<(u32, u64)>,
+    /// A receive has to be there for a packet of this kind, or it is dropped.
+    needs_receive: Option<Row>,
 }
 
 /// Something that the world has to put on its calendar.
@@ -91,32 +96,6 @@ impl Tally {
     }
 }
 
-/// What is known of the packets of one end of a connection.
-#[derive(Default)]
-struct Channel {
-    number: Option<Qpn>,
-    met: Met,
-    requests: VecDeque<(u32, Row)>,
-    /// Flights towards it.
-    inbound: usize,
-    /// It has no READs and no atomics: no answer of theirs can be missing before a pause.
-    only_messages: bool,
-    /// A PSN that it was asked not to send before a time.
-    not_before: Option<(u32, Instant)>,
-}
-
-impl Channel {
-    fn receive(&mut self, now: Instant, pause: Option<(u32, u64)>) {
-        self.inbound -= 1;
-        let Some((psn, wait)) = pause else { return };
-        // What comes before the packet is sent again is about the same attempt.
-        let is_new = self.not_before.is_none_or(|(paused, _)| paused != psn);
-        if is_new && self.only_messages {
-            self.not_before = Some((psn, now + wait));
-        }
-    }
-}
-
 /// See the module's text.
 pub(super) struct Network {
     plan: NetworkPlan,
@@ -135,6 +114,8 @@ pub(super) struct Network {
     scheduled: Vec<Arrival>,
     channels: Vec<Channel>,
     slot: Vec<u8>,
+    /// Packets that came when no receive was posted, since the last look.
+    unready: Vec<Row>,
     /// A packet that must not have been sent.
     violation: Option<Violation>,
     pub(super) tally: Tally,
@@ -168,6 +149,7 @@ impl Network {
             inboxes: (0..nodes).map(|_| VecDeque::new()).collect(),
             scheduled: Vec::new(),
             channels: Vec::new(),
+            unready: Vec::new(),
             violation: None,
             tally: Tally::default(),
             matrix: Matrix::default(),
@@ -175,17 +157,45 @@ impl Network {
         }
     }
 
-    /// End `end` of all connections has this queue pair number from now on. Ends `2k` and `2k + 1`
-    /// are connected.
+    /// End `end` has this queue pair number from now on, and is connected to `peer`.
     /// `only_messages`: it sends no READs and no atomics.
-    pub(super) fn name_end(&mut self, end: usize, number: Qpn, only_messages: bool) {
+    pub(super) fn name_end(&mut self, end: usize, peer: usize, number: Qpn, only_messages: bool) {
         if self.channels.len() <= end {
             self.channels.resize_with(end + 1, Channel::default);
         }
         self.channels[end].number = Some(number);
+        self.channels[end].peer = peer;
         self.channels[end].requests.clear();
         self.channels[end].not_before = None;
         self.channels[end].only_messages = only_messages;
+    }
+
+    /// The end has no acknowledgements: packets that find none of these receives are lost.
+    pub(super) fn watch_receives(&mut self, end: usize, queues: Arc<QueuePairQueues>) {
+        self.channels[end].receives = Some(queues);
+    }
+
+    /// From now on all that this end sends arrives.
+    pub(super) fn spare(&mut self, end: usize) {
+        self.channels[end].is_spared = true;
+    }
+
+    /// Whether nothing is on its way to an end.
+    pub(super) fn is_silent_to(&self, end: usize) -> bool {
+        self.channels[end].inbound == 0
+    }
+
+    /// Of each message that an end without acknowledgements has sent, whether the network carried
+    /// all its packets.
+    pub(super) fn intact(&self, end: usize) -> &[bool] {
+        &self.channels[end].intact
+    }
+
+    /// So many packets have just been dropped for want of a receive.
+    pub(super) fn found_no_receive(&mut self, dropped: u64) {
+        for row in self.unready.drain(..).take(dropped as usize) {
+            self.matrix.meet(row, Column::Rnr);
+        }
     }
 
     /// From now on everything arrives.
@@ -232,6 +242,11 @@ impl Network {
         self.channels[end].met.prove(operation, &mut self.matrix);
     }
 
+    /// A request of `end` that makes packets of this kind has left.
+    pub(super) fn prove_row(&mut self, end: usize, row: Row) {
+        self.channels[end].met.prove_row(row, &mut self.matrix);
+    }
+
     /// The port of `node`, for one turn.
     pub(super) fn port(&mut self, node: usize, now: Instant) -> NodePort<'_> {
         NodePort { network: self, node, now }
@@ -255,6 +270,7 @@ impl Network {
             self.count(now, seen, fate);
             self.trace.frame(now, from, burst, identification, bytes, fate);
             let Some(to) = to else { continue };
+            let needs_receive = seen.filter(|seen| seen.needs_receive).and_then(|seen| seen.row);
             let flight = || Flight {
                 to,
                 end: None,
@@ -264,6 +280,7 @@ impl Network {
                 segment: bytes.len(),
                 bytes: bytes.to_vec(),
                 pause: seen.and_then(|seen| Some((seen.psn, seen.pause?))),
+                needs_receive,
             };
             match fate {
                 Fate::Deliver(delivery) if delivery.is_clean() && self.plan.bursts => {
@@ -271,6 +288,7 @@ impl Network {
                         Some((at, train)) if self.may_follow(train, identification) => {
                             *at = on_time;
                             train.bytes.extend_from_slice(bytes);
+                            train.needs_receive = train.needs_receive.or(needs_receive);
                         }
                         _ => {
                             self.launch_together(&mut together);
@@ -315,7 +333,9 @@ impl Network {
     }
 
     fn fate(&mut self, now: Instant, bytes: &[u8], seen: Option<Seen>) -> Fate {
-        if !self.is_faulty {
+        let sender = seen.and_then(|seen| self.requester(seen));
+        let is_spared = sender.is_some_and(|end| self.channels[end].is_spared);
+        if !self.is_faulty || is_spared {
             return Fate::Deliver(Delivery::default());
         }
         let outage = self.plan.outage;
@@ -352,8 +372,11 @@ impl Network {
 
     /// Which end's request a packet belongs to: its sender, or for an answer its receiver.
     fn requester(&self, seen: Seen) -> Option<usize> {
+        if let Some(source) = seen.source {
+            return self.end_of(source);
+        }
         let receiver = self.end_of(seen.destination)?;
-        Some(if seen.is_request { receiver ^ 1 } else { receiver })
+        Some(if seen.is_request { self.channels[receiver].peer } else { receiver })
     }
 
     fn meet(&mut self, seen: Option<Seen>, column: Column) {
@@ -371,6 +394,8 @@ impl Network {
         }
         if let Some(seen) = seen {
             self.check_pause(now, seen);
+            self.check_silence(seen);
+            self.follow(seen, fate);
             self.remember(seen);
         }
         let Fate::Deliver(delivery) = fate else {
@@ -406,6 +431,21 @@ impl Network {
         }
     }
 
+    /// Where nobody acknowledges, nobody answers.
+    fn check_silence(&mut self, seen: Seen) {
+        if seen.is_unacked && seen.row.is_none() {
+            let text = format!("an answer to {} on a transport that has none", seen.destination);
+            self.violation.get_or_insert_with(|| Violation::new(Rule::Economy, text));
+        }
+    }
+
+    /// Notes which messages arrive whole, where nobody tells the sender.
+    fn follow(&mut self, seen: Seen, fate: Fate) {
+        let Some(end) = self.requester(seen).filter(|_| seen.is_unacked) else { return };
+        let arrives = matches!(fate, Fate::Deliver(delivery) if delivery.corruption.is_none());
+        self.channels[end].follow(seen.edges, arrives);
+    }
+
     /// Keeps what later answers are about.
     fn remember(&mut self, seen: Seen) {
         let Some(end) = self.requester(seen) else { return };
@@ -413,7 +453,7 @@ impl Network {
             self.meet(Some(seen), Column::Wrap);
         }
         let channel = &mut self.channels[end];
-        if let (true, Some(row)) = (seen.is_request, seen.row) {
+        if let (true, false, Some(row)) = (seen.is_request, seen.is_unacked, seen.row) {
             if channel.requests.len() == REMEMBERED {
                 channel.requests.pop_front();
             }
@@ -425,6 +465,15 @@ impl Network {
             if let Some((_, row)) = requests.find(|(psn, _)| *psn == seen.psn) {
                 channel.met.meet(*row, Column::Rnr);
             }
+        }
+    }
+
+    /// A flight is handed to its end.
+    fn receive(&mut self, now: Instant, end: usize, flight: &Flight) {
+        let channel = &mut self.channels[end];
+        channel.receive(now, flight.pause);
+        if channel.lacks_receives() {
+            self.unready.extend(flight.needs_receive);
         }
     }
 
@@ -482,7 +531,7 @@ impl Port for NodePort<'_> {
         while packets < budget {
             let Some(flight) = self.network.inboxes[self.node].pop_front() else { break };
             if let Some(end) = flight.end {
-                self.network.channels[end].receive(self.now, flight.pause);
+                self.network.receive(self.now, end, &flight);
             }
             let is_v4 = flight.flow.destination.is_ipv4();
             let identification = if is_v4 && self.network.plan.sees_identification {

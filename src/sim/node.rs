@@ -130,7 +130,8 @@ impl Node {
         let gids = vec![address(number, scenario.ipv6)];
         let ends = ends_of(scenario, number);
         let mut options = EngineOptions::new(rng.next_u64(), gids);
-        options.limits = limits(ends as u32);
+        let unacked = scenario.unacked.iter().filter(|plan| plan.node == number).count();
+        options.limits = limits((ends + unacked) as u32);
         options.slot = number as u8 + 1;
         let mut engine = Engine::new(options, capabilities);
         let domain = engine.allocate_domain().expect("a new engine has room for a domain");
@@ -186,6 +187,21 @@ impl Node {
         let window = maker.make("window", WINDOW, domain, Access::ALL | Access::INVALIDATE);
         self.next_base = maker.next_base;
         window
+    }
+
+    /// A new memory for one end, which its peer may use.
+    pub(super) fn region(
+        &mut self,
+        number: usize,
+        size: usize,
+        rng: &mut Rng,
+        oracle: &mut Oracle,
+    ) -> Registered {
+        let (domain, next_base) = (self.domain, self.next_base);
+        let mut maker = Maker { engine: &mut self.engine, oracle, rng, number, next_base };
+        let region = maker.make("region", size, domain, Access::ALL);
+        self.next_base = maker.next_base;
+        region
     }
 
     /// Registers a window's memory once more, under a new key.

@@ -4,7 +4,7 @@ use crate::queue::{
     Attachment, CompletionKind, Payload, PostError, ReceiveRequest, Remote, SendFlags,
     SendOperation, SendRequest, Sge,
 };
-use crate::wire::{Immediate, Lkey, Rkey};
+use crate::wire::{Immediate, Lkey, Qpn, Rkey};
 
 use super::end::PostedSend;
 use super::node::{GUARD, Registered, WINDOW, WORDS};
@@ -21,13 +21,13 @@ const DOUBTS: usize = 3;
 /// Marks the numbers of receives.
 const RECEIVE: u64 = 1 << 32;
 /// A key that no memory ever has.
-const BOGUS: u32 = 0xffff_ff00;
+pub(super) const BOGUS: u32 = 0xffff_ff00;
 
 /// Local bytes of a request: for the queue, and for the oracle.
-struct Source {
-    segments: Vec<Sge>,
-    inline: Option<Vec<u8>>,
-    places: Vec<Place>,
+pub(super) struct Source {
+    pub(super) segments: Vec<Sge>,
+    pub(super) inline: Option<Vec<u8>>,
+    pub(super) places: Vec<Place>,
 }
 
 /// Where a request goes: for the queue, and for the oracle.
@@ -225,10 +225,7 @@ impl World {
         what: &str,
         id: u64,
     ) -> Result<(), Violation> {
-        outcome.map_err(|error| {
-            let number = self.ends[end].queues.number();
-            Violation::new(Rule::Posting, format!("{number}: {what} {id} was refused: {error}"))
-        })
+        outcome.map_err(|error| refused(self.ends[end].queues.number(), what, id, &error))
     }
 
     /// Keys that requests make invalid have to be valid first.
@@ -257,7 +254,12 @@ impl World {
 
     /// Cuts a range into pieces of random lengths, and gives offset and length of each in the order
     /// in which a request names them, which is not their order in memory.
-    fn scattered(&mut self, start: usize, length: usize, pieces: usize) -> Vec<(usize, usize)> {
+    pub(super) fn scattered(
+        &mut self,
+        start: usize,
+        length: usize,
+        pieces: usize,
+    ) -> Vec<(usize, usize)> {
         if pieces == 0 {
             return Vec::new();
         }
@@ -523,17 +525,22 @@ impl World {
     }
 }
 
+/// A queue did not take what fits.
+pub(super) fn refused(number: Qpn, what: &str, id: u64, error: &PostError) -> Violation {
+    Violation::new(Rule::Posting, format!("{number}: {what} {id} was refused: {error}"))
+}
+
 /// A remote place that stays inside for short requests and is wrong for another reason.
 fn in_the_middle(region: &Registered) -> Remote {
     region.remote(GUARD)
 }
 
-fn first_with_bytes(segments: &[Sge]) -> usize {
+pub(super) fn first_with_bytes(segments: &[Sge]) -> usize {
     segments.iter().position(|segment| segment.length > 0).unwrap_or(0)
 }
 
 /// Gives the first segment that has bytes a key that no memory has.
-fn spoil_first(segments: &mut [Sge], places: &mut Vec<Place>) {
+pub(super) fn spoil_first(segments: &mut [Sge], places: &mut Vec<Place>) {
     let first = first_with_bytes(segments);
     if let Some(segment) = segments.get_mut(first) {
         segment.key = Lkey::new(BOGUS);

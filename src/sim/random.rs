@@ -10,6 +10,7 @@ use super::oracle::Defect;
 use super::scenario::{
     ConnectionPlan, EndPlan, NetworkPlan, NodePlan, Operation, Planned, Polling, Scenario, Span,
 };
+use super::unacked;
 
 /// Requests of a run, at least.
 const REQUESTS: usize = 200;
@@ -20,6 +21,8 @@ const LONG_READ: u64 = 136 * 1024;
 const DEFECTIVE: usize = 192;
 const ZONE: usize = 144 * 1024;
 const TARGET: usize = 192 * 1024;
+/// One seed in so many has queue pairs without acknowledgements too.
+const UNACKED: u64 = 3;
 
 /// What a seed is mainly about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +67,7 @@ pub(super) fn scenario(seed: u64) -> Scenario {
         name: name(theme).to_owned(),
         nodes: node_plans,
         connections,
+        unacked: Vec::new(),
         network,
         ipv6,
         identification,
@@ -80,10 +84,13 @@ pub(super) fn scenario(seed: u64) -> Scenario {
     if rng.chance(1, 4) {
         add_defects(&mut scenario, &mut rng);
     }
+    if seed.is_multiple_of(UNACKED) {
+        scenario.unacked = unacked::plans(&mut rng, &scenario.nodes, mtu);
+    }
     scenario
 }
 
-fn pick<'a, T>(rng: &mut Rng, choices: &'a [T]) -> &'a T {
+pub(super) fn pick<'a, T>(rng: &mut Rng, choices: &'a [T]) -> &'a T {
     &choices[rng.below(choices.len() as u64) as usize]
 }
 

@@ -6,7 +6,8 @@ use crate::time::Instant;
 use crate::wire::IdentificationRule;
 
 use super::oracle::Defect;
-use super::script::Script;
+use super::script::{Script, ScriptedFate};
+use super::unacked::UnackedPlan;
 
 /// What a planned request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -225,6 +226,26 @@ pub struct NetworkPlan {
     pub sees_identification: bool,
 }
 
+impl NetworkPlan {
+    /// Whether packets from one node to another never pass each other.
+    pub fn keeps_order(&self) -> bool {
+        let faults = &self.faults;
+        let delays = self.has_scripted(ScriptedFate::Delay);
+        let passes = faults.reorder != Share::NONE || self.detour != Share::NONE || delays;
+        !passes && !self.repeats()
+    }
+
+    /// Whether a packet may arrive more than once.
+    pub fn repeats(&self) -> bool {
+        self.faults.duplicate != Share::NONE || self.has_scripted(ScriptedFate::Duplicate)
+    }
+
+    fn has_scripted(&self, fate: ScriptedFate) -> bool {
+        let has = |script: &Script| script.rest == fate || script.fates.contains(&fate);
+        self.script.as_ref().is_some_and(has)
+    }
+}
+
 /// Everything of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
@@ -236,6 +257,8 @@ pub struct Scenario {
     pub nodes: Vec<NodePlan>,
     /// The connections.
     pub connections: Vec<ConnectionPlan>,
+    /// Queue pairs without acknowledgements.
+    pub unacked: Vec<UnackedPlan>,
     /// The network.
     pub network: NetworkPlan,
     /// IPv6 instead of IPv4.

@@ -1,7 +1,7 @@
 //! Small scenarios, each with one idea, for schedules that are tried exhaustively.
 
 use crate::fault::{FaultPlan, Share};
-use crate::queue::{Access, PathMtu};
+use crate::queue::{Access, PathMtu, QueuePairKind};
 use crate::time::{Instant, MICROSECOND, MILLISECOND, SECOND};
 use crate::wire::IdentificationRule;
 
@@ -11,6 +11,7 @@ use super::scenario::{
     ConnectionPlan, EndPlan, NetworkPlan, NodePlan, Operation, Planned, Polling, Scenario, Span,
 };
 use super::script::{ScriptedFate, Selection};
+use super::unacked::{PlannedReceive, UnackedPlan, UnackedRequest};
 
 const MTU: usize = 256;
 /// The third packet is the last before the wrap.
@@ -47,6 +48,7 @@ pub(super) fn all() -> Vec<Exhaustive> {
     all.push(long_delays("ghosts_of_writes", three(Operation::Write)));
     all.push(long_delays("ghosts_of_atomics", atomics()));
     all.push(retries_exhausted());
+    all.extend(without_acknowledgements());
     all
 }
 
@@ -138,6 +140,80 @@ fn retries_exhausted() -> Exhaustive {
     exhaustive
 }
 
+/// Messages of five packets in all on an unreliable connection, and as many datagrams.
+fn without_acknowledgements() -> Vec<Exhaustive> {
+    let plain = UnackedRequest::new;
+    let (two, three) = (2 * MTU, 3 * MTU);
+    let roomy = [three; 5];
+    let sends = vec![plain(Operation::Send, three), plain(Operation::SendImmediate, two)];
+    let writes = vec![plain(Operation::WriteImmediate, three), plain(Operation::Write, two)];
+    let both = vec![plain(Operation::Write, two), plain(Operation::Send, three)];
+    let late = vec![plain(Operation::SendImmediate, two), plain(Operation::WriteImmediate, three)];
+    let datagrams = vec![plain(Operation::Send, 100); 5];
+    let uneven = [50, 100, 150, 300, 20].map(|length| plain(Operation::SendImmediate, length));
+    let (uc, ud) = (QueuePairKind::Uc, QueuePairKind::Ud);
+    let mut all = vec![
+        unacked("uc_sends", uc, sends.clone(), &roomy),
+        unacked("uc_writes", uc, writes, &roomy),
+        unacked("uc_write_and_send", uc, both, &roomy),
+        unacked("uc_receive_too_small", uc, sends, &[two, three]),
+        unacked("ud_datagrams", ud, datagrams, &roomy),
+        unacked("ud_receive_too_small", ud, uneven.to_vec(), &[140, 60, 400, 140]),
+    ];
+    let mut late = unacked_scenario("uc_late_receives", uc, late, &roomy);
+    late.unacked[1].late_receives = Some(Span(30_000, 30_000));
+    all.push(Exhaustive::new(late, Selection::All));
+    all
+}
+
+fn unacked(
+    name: &str,
+    kind: QueuePairKind,
+    requests: Vec<UnackedRequest>,
+    receives: &[usize],
+) -> Exhaustive {
+    let mut scenario = unacked_scenario(name, kind, requests, receives);
+    let longest = scenario.unacked[0].requests.iter().map(|one| one.length).max().unwrap_or(0);
+    let fits = |receive: &usize| *receive >= longest + 40;
+    scenario.unacked[1].is_ample = receives.len() > 2 && receives.iter().all(fits);
+    Exhaustive::new(scenario, Selection::All)
+}
+
+fn unacked_scenario(
+    name: &str,
+    kind: QueuePairKind,
+    requests: Vec<UnackedRequest>,
+    receives: &[usize],
+) -> Scenario {
+    let mut scenario = scenario(name, vec![], vec![]);
+    scenario.connections.clear();
+    let receives = receives.iter().map(|capacity| PlannedReceive {
+        capacity: *capacity,
+        segments: 1,
+        spoiled: false,
+    });
+    let end = |node: usize| UnackedPlan {
+        kind,
+        node,
+        peers: vec![1 - node],
+        path_mtu: PathMtu::Mtu256,
+        psn: BEFORE_WRAP,
+        ecn: false,
+        depth: 8,
+        signal_all: false,
+        completion_queues: [0, 0],
+        receive_depth: 8,
+        late_receives: None,
+        is_ample: false,
+        receives: Vec::new(),
+        requests: Vec::new(),
+        resume: Span(1_000, 1_000),
+    };
+    let receiver = UnackedPlan { receives: receives.collect(), ..end(1) };
+    scenario.unacked = vec![UnackedPlan { requests, ..end(0) }, receiver];
+    scenario
+}
+
 fn scenario(name: &str, first: Vec<Planned>, second: Vec<Planned>) -> Scenario {
     let node = NodePlan { completion_queues: vec![Polling::AnyEvent] };
     Scenario {
@@ -145,6 +221,7 @@ fn scenario(name: &str, first: Vec<Planned>, second: Vec<Planned>) -> Scenario {
         name: name.to_owned(),
         nodes: vec![node.clone(), node],
         connections: vec![connection(first, second)],
+        unacked: Vec::new(),
         network: network(),
         ipv6: false,
         identification: IdentificationRule::BasePlusIndex,

@@ -12,7 +12,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use crate::engine::{Effects, PortCapabilities, SourcePorts};
+use crate::engine::{Counter, Effects, PortCapabilities, SourcePorts};
 use crate::rng::Rng;
 use crate::time::{Instant, MICROSECOND, MILLISECOND, SECOND};
 
@@ -23,6 +23,7 @@ use super::node::{Node, address};
 use super::oracle::{Oracle, Rule, Violation};
 use super::scenario::{Scenario, Span};
 use super::trace::{Keep, Trace};
+use super::unacked::{Stage, UnackedEnd};
 
 /// After faults have ended, everything must end within this.
 const PATIENCE: u64 = 20 * SECOND;
@@ -39,6 +40,10 @@ pub(super) enum Event {
     Application(usize),
     Teardown(usize),
     Reconnect(usize),
+    /// Brings the send queue of a queue pair without acknowledgements back.
+    Resume(usize),
+    /// A look at how far the queue pairs without acknowledgements are.
+    Round,
     EndFaults,
 }
 
@@ -65,6 +70,11 @@ pub(super) struct World {
     /// Ends `2k` and `2k + 1` are those of connection `k`.
     pub(super) ends: Vec<End>,
     pub(super) phases: Vec<Phase>,
+    /// Queue pairs without acknowledgements, and how far they are.
+    pub(super) unacked: Vec<UnackedEnd>,
+    pub(super) stage: Stage,
+    /// The least and the most packets that they may have sent.
+    pub(super) unacked_packets: (u64, u64),
     pub(super) network: Network,
     pub(super) oracle: Oracle,
     effects: Effects,
@@ -97,6 +107,9 @@ impl World {
             nodes,
             ends: Vec::new(),
             phases: Vec::new(),
+            unacked: Vec::new(),
+            stage: Stage::Over,
+            unacked_packets: (0, 0),
             network,
             oracle,
             effects: Effects::default(),
@@ -107,6 +120,7 @@ impl World {
             endings: Endings::default(),
         };
         world.create_connections();
+        world.create_unacked();
         world.put(scenario.faults_end, Event::EndFaults);
         world
     }
@@ -115,6 +129,7 @@ impl World {
     pub(super) fn run(&mut self) -> Result<(), Violation> {
         let mut events = 0;
         let mut finished = None;
+        self.post_ample_receives()?;
         while let Some(Reverse((at, _, event))) = self.calendar.pop() {
             if finished.is_some() && event == Event::EndFaults {
                 continue;
@@ -166,6 +181,7 @@ impl World {
                 );
             }
         }
+        text += &self.unfinished_unacked();
         Violation::new(Rule::Liveness, text)
     }
 
@@ -194,6 +210,8 @@ impl World {
             Event::Turn(_) | Event::Application(_) => Ok(()),
             Event::Teardown(connection) => self.let_go(connection),
             Event::Reconnect(connection) => self.try_reconnect(connection),
+            Event::Resume(end) => self.resume_unacked(end),
+            Event::Round => self.look_round(),
             Event::EndFaults => {
                 self.end_faults();
                 self.oracle.check_memory()
@@ -211,9 +229,12 @@ impl World {
     /// Gives a node's engine one turn.
     fn turn(&mut self, node: usize) -> Result<(), Violation> {
         let engine = &mut self.nodes[node].engine;
+        let dropped = engine.counters().get(Counter::DropNoReceive);
         let mut port = self.network.port(node, self.now);
         let report = engine.turn(self.now, &mut port, self.scenario.turn_budget);
         engine.check_invariants();
+        let dropped = engine.counters().get(Counter::DropNoReceive) - dropped;
+        self.network.found_no_receive(dropped);
         self.network.check()?;
         self.tell_applications(node);
         let arrivals: Vec<_> = self.network.take_scheduled().collect();
@@ -291,7 +312,8 @@ impl World {
     }
 
     fn is_finished(&self) -> bool {
-        self.phases.iter().enumerate().all(|(connection, phase)| match phase {
+        let mut phases = self.phases.iter().enumerate();
+        let connections = phases.all(|(connection, phase)| match phase {
             Phase::Down => true,
             Phase::Up => self.ends[2 * connection..2 * connection + 2].iter().all(|end| {
                 end.is_exhausted()
@@ -299,7 +321,8 @@ impl World {
                     && self.oracle.outstanding_receives(end.id) == 0
             }),
             Phase::Broken | Phase::Emptying => false,
-        })
+        });
+        self.stage == Stage::Over && connections
     }
 
     fn check_end(&mut self) -> Result<(), Violation> {
@@ -314,12 +337,12 @@ impl World {
         self.oracle.check_memory()?;
         self.oracle.check_words()?;
         self.check_counters()?;
+        self.check_unacked_economy()?;
         super::economy::check(&self.scenario, &self.network.tally, self.reconnections)
     }
 
     /// What engines say that they sent is what the network carried.
     fn check_counters(&self) -> Result<(), Violation> {
-        use crate::engine::Counter;
         let engines = self.nodes.iter().map(|node| node.engine.counters());
         let sent: u64 = engines.map(|counters| counters.get(Counter::SentPackets)).sum();
         let carried = self.network.tally.packets();

@@ -87,6 +87,11 @@ fn describe(scenario: &Scenario) -> String {
             )
         })
         .collect();
+    let unacked = scenario
+        .unacked
+        .iter()
+        .map(|plan| format!("{} on {} ({} requests)", plan.kind, plan.node, plan.requests.len()));
+    let connections: Vec<String> = connections.into_iter().chain(unacked).collect();
     let family = if scenario.ipv6 { "IPv6" } else { "IPv4" };
     let nodes = count(scenario.nodes.len() as u64, "node");
     let connections = connections.join(", ");

@@ -18,6 +18,7 @@ mod model;
 mod queue;
 #[cfg(test)]
 mod tests;
+mod unacked;
 mod violation;
 
 use std::collections::BTreeMap;
@@ -28,11 +29,13 @@ pub use model::{
     Action, Allowance, Change, Local, MemoryId, Place, QueueId, ReceiveModel, SendModel,
 };
 
+pub use unacked::{UnackedDefect, UnackedId, UnackedPort, UnackedSend};
 pub use violation::{Rule, Violation};
 
 use atomics::Word;
 use memory::{Bytes, MemoryModel};
 use queue::{Effect, Message, PendingReceive, PendingSend, QueuePairModel, check_message};
+use unacked::UnackedQueue;
 
 use crate::memory::OwnedMemory;
 use crate::queue::{Completion, CompletionKind, CompletionStatus};
@@ -45,6 +48,7 @@ pub struct Oracle {
     memories: Vec<MemoryModel>,
     queues: Vec<QueuePairModel>,
     words: BTreeMap<(MemoryId, usize), Word>,
+    unacked: Vec<UnackedQueue>,
 }
 
 impl Oracle {

@@ -1,0 +1,61 @@
+//! What the network knows of the packets of one end of a connection.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::queue::QueuePairQueues;
+use crate::time::Instant;
+use crate::wire::Qpn;
+
+use super::matrix::{Met, Row};
+
+/// See the module's text.
+#[derive(Default)]
+pub(super) struct Channel {
+    pub(super) number: Option<Qpn>,
+    /// The end that it is connected to.
+    pub(super) peer: usize,
+    /// Nothing happens to what it sends.
+    pub(super) is_spared: bool,
+    /// Without acknowledgements: where its receives are.
+    pub(super) receives: Option<Arc<QueuePairQueues>>,
+    /// Without acknowledgements: of each message whether all its packets will arrive, and whether
+    /// those of the one that is being sent will.
+    pub(super) intact: Vec<bool>,
+    is_intact: bool,
+    pub(super) met: Met,
+    pub(super) requests: VecDeque<(u32, Row)>,
+    /// Flights towards it.
+    pub(super) inbound: usize,
+    /// It has no READs and no atomics: no answer of theirs can be missing before a pause.
+    pub(super) only_messages: bool,
+    /// A PSN that it was asked not to send before a time.
+    pub(super) not_before: Option<(u32, Instant)>,
+}
+
+impl Channel {
+    pub(super) fn receive(&mut self, now: Instant, pause: Option<(u32, u64)>) {
+        self.inbound -= 1;
+        let Some((psn, wait)) = pause else { return };
+        // What comes before the packet is sent again is about the same attempt.
+        let is_new = self.not_before.is_none_or(|(paused, _)| paused != psn);
+        if is_new && self.only_messages {
+            self.not_before = Some((psn, now + wait));
+        }
+    }
+
+    /// Notes which messages arrive whole, where nobody tells the sender. `edges`: the packet begins,
+    /// and ends, a message.
+    pub(super) fn follow(&mut self, edges: (bool, bool), arrives: bool) {
+        let (begins, ends) = edges;
+        self.is_intact = arrives && (begins || self.is_intact);
+        if ends {
+            self.intact.push(self.is_intact);
+        }
+    }
+
+    /// Whether its receives are watched, and none is posted.
+    pub(super) fn lacks_receives(&self) -> bool {
+        self.receives.as_ref().is_some_and(|queues| queues.receive_queue().posted() == 0)
+    }
+}
