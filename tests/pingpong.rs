@@ -135,6 +135,11 @@ fn a_port_in_use_and_a_missing_server_are_told() {
         Running::start(uroce(&["pingpong", "-d", "lo", "-p", &port, "localhost"])).finish();
     assert_eq!(status(&output), 2);
     assert!(stderr(&output).contains("start the server there first"), "{}", stderr(&output));
+    let output =
+        Running::start(uroce(&["pingpong", "-d", "lo", "-p", &port, "name.invalid"])).finish();
+    assert_eq!(status(&output), 2);
+    let text = stderr(&output);
+    assert!(text.contains("name.invalid has no address") && !text.contains("start"), "{text}");
 }
 
 #[test]
@@ -166,10 +171,16 @@ fn wrong_options_are_one_line_that_names_them_and_status_2() {
         (&["-s", "0"][..], "--size"),
         (&["-m", "1000"], "256, 512, 1024, 2048 and 4096"),
         (&["-n", "0"], "--iters"),
+        (&["-n", "0"], "it must be 1 or more"),
+        (&["-s", "4KiB"], "it must be a whole number"),
+        (&["--receive-buffer", "8X"], "K, M and G"),
         (&["-i", "2"], "--ib-port"),
         (&["--sise", "3"], "--size"),
         (&["-d", "absent0"], "absent0"),
         (&["-d", "lo", "-g", "99"], "GID index 99"),
+        (&["-d", "lo", "-g", "99"], "`uroce devices`"),
+        // Read as UROCE_RECEIVE_BUFFER is; what comes after it is what is refused.
+        (&["-d", "lo", "--receive-buffer", "8M", "-g", "99"], "GID index 99"),
         (&["--fault", "los=5%"], "loss=P%"),
         (&["-d", "lo", "--pcap", "/nonexistent/x"], "/nonexistent/x"),
     ] {

@@ -43,6 +43,25 @@ fn the_two_commands_come_first() {
 }
 
 #[test]
+fn the_texts_fit_100_columns_but_for_tables() {
+    for name in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"] {
+        for line in read(name).lines().filter(|line| !line.starts_with('|')) {
+            assert!(line.chars().count() <= 100, "{name}: {line}");
+        }
+    }
+}
+
+#[test]
+fn every_help_text_fits_100_columns() {
+    for command in ["demo", "devices", "pingpong", "sim"] {
+        let help = stdout(&run(&[command, "--help"]));
+        for line in help.lines() {
+            assert!(line.chars().count() <= 100, "uroce {command} --help: {line}");
+        }
+    }
+}
+
+#[test]
 fn every_command_is_described() {
     let readme = read("README.md");
     let help = stdout(&run(&["--help"]));

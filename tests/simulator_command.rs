@@ -53,6 +53,8 @@ fn chosen_faults_replace_those_of_the_seed() {
     let report = json(&["--seed", "3", "--faults", "reorder=5%", "--json"]);
     assert!(count(&report, "reorder") > 0, "{report}");
     assert_eq!(count(&report, "loss") + count(&report, "corrupt") + count(&report, "detour"), 0);
+    // Who comes from the other commands writes --fault.
+    assert_eq!(report, json(&["--seed", "3", "--fault", "reorder=5%", "--json"]));
 }
 
 #[test]

@@ -23,10 +23,10 @@ pub struct DeviceArgs {
     /// What shall go wrong, such as loss=5%,delay=1ms,seed=7 [env: UROCE_FAULT]
     #[arg(long, value_name = "LIST")]
     pub fault: Option<FaultPlan>,
-    /// Drop packets whose IPv4 identification a socket did not show [env: UROCE_STRICT]
+    /// Drop packets that are right only with an IPv4 identification that uroce does not send [env: UROCE_STRICT]
     #[arg(long)]
     pub strict: bool,
-    /// Bytes of socket receive buffer [env: UROCE_RECEIVE_BUFFER]
+    /// Bytes of socket receive buffer, such as 8M [env: UROCE_RECEIVE_BUFFER]
     #[arg(long, value_name = "BYTES", value_parser = parse_buffer_size)]
     pub receive_buffer: Option<usize>,
 }

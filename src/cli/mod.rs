@@ -61,8 +61,17 @@ fn refuse(error: &clap::Error) -> ExitCode {
     let parts = text.split("\n\n").map(sentence);
     let told = parts.filter(|part| !part.starts_with("Usage:") && !part.starts_with("For more"));
     let message = told.collect::<Vec<_>>().join("; ");
-    Failure::usage(format!("{}; --help tells more", message.trim_start_matches("error: "))).tell();
+    let message = in_plain_words(message.trim_start_matches("error: "));
+    Failure::usage(format!("{message}; --help tells more")).tell();
     ExitCode::from(2)
+}
+
+/// Number errors without what only a Rust programmer understands.
+fn in_plain_words(message: &str) -> String {
+    message
+        .replace("invalid digit found in string", "it must be a whole number")
+        .replace("number too large to fit in target type", "it is too large")
+        .replace("is not in 1..18446744073709551615", "is too small: it must be 1 or more")
 }
 
 /// Whether this program has a subcommand.

@@ -27,7 +27,9 @@ pub enum VerbsError {
         waited: Duration,
     },
     /// The device has no such address.
-    #[error("GID index {index} does not exist: the device has {count} GIDs")]
+    #[error(
+        "GID index {index} does not exist: the device has {count}, counted from 0; `uroce devices` lists them"
+    )]
     NoSuchGid {
         /// What was asked for.
         index: u16,

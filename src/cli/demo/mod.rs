@@ -41,9 +41,10 @@ const LOSS_PERCENT: u32 = 5;
     hardware, no kernel\nmodule, no root. Takes under ten seconds, and no time to speak of with \
     --fast or when standard\noutput is no terminal.\n\n\
     Exit status: 0 if all came out right, 1 if anything did not, 2 if it could not be run.\n\n\
+    The variables of the environment do not count here: the demo has its own devices and faults.\n\n\
     --json, whose fields stay: verified, seed, fault, capture, seconds, and acts, a list of \
-    {number, title,\nseconds, packets, bytes, lost, resent, verified, alice and bob (counters by \
-    name), steps: list of\n{microseconds, from, opcode, psn, length, fate (arrived, lost, \
+    {number,\ntitle, seconds, packets, bytes, lost, resent, verified, alice and bob (counters by \
+    name), steps:\nlist of {microseconds, from, opcode, psn, length, fate (arrived, lost, \
     out_of_order, duplicate,\nmissing), resent, text}}.")]
 pub struct DemoArgs {
     /// Write the capture to this file [default: uroce-demo-PID.pcapng in the temporary folder]

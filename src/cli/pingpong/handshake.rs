@@ -24,6 +24,14 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Why the addresses could not be exchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum HandshakeError {
+    /// The name of the server means nothing here.
+    #[error("{host} has no address ({error}); give the server's address, or mend its name")]
+    Name {
+        /// The name.
+        host: String,
+        /// What the system says.
+        error: io::Error,
+    },
     /// Nobody listens there.
     #[error("cannot reach {host} on TCP port {port}: {error}; start the server there first")]
     Connect {
@@ -155,8 +163,9 @@ pub fn exchange<E: From<HandshakeError>>(
 
 fn connect_to(host: &str, port: u16) -> Result<TcpStream, HandshakeError> {
     let failed = |error| HandshakeError::Connect { host: host.to_owned(), port, error };
+    let unnamed = |error| HandshakeError::Name { host: host.to_owned(), error };
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    for address in (host, port).to_socket_addrs().map_err(failed)? {
+    for address in (host, port).to_socket_addrs().map_err(unnamed)? {
         match TcpStream::connect_timeout(&address, PATIENCE) {
             Ok(stream) => return Ok(stream),
             Err(error) => last = error,

@@ -146,7 +146,10 @@ fn advice(status: CompletionStatus) -> &'static str {
             "; the peer does not answer: see whether it has failed, and whether UDP port 4791 is \
              open on the way"
         }
-        CompletionStatus::WorkRequestFlushed => "; the queue pair had failed before",
+        CompletionStatus::WorkRequestFlushed => {
+            "; the queue pair had failed before: see what the other end says, and give both the \
+             same --size and --mtu"
+        }
         _ => "",
     }
 }

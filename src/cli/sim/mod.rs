@@ -29,7 +29,7 @@ pub struct SimArgs {
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u64).range(1..))]
     seeds: Option<u64>,
     /// Faults instead of the seed's own, such as loss=1%,reorder=2%,delay=50us
-    #[arg(long, value_name = "LIST")]
+    #[arg(long, visible_alias = "fault", value_name = "LIST")]
     faults: Option<FaultPlan>,
     /// Every fate of the first packets of small scenarios, instead of seeds
     #[arg(long, conflicts_with_all = ["seed", "seeds", "faults"])]
@@ -65,8 +65,12 @@ in order and once, memory byte for byte, atomics once, only the statuses that th
 faults allow, an end of all work when faults stop, no more packets than losses explain.
 
 The table counts, for each operation, how often one of its packets met a fault and the operation
-completed. --faults knows loss=P%, duplicate=P%, reorder=P%, corrupt=P%, ce=P%, delay=T, rate=R,
-qp=N, opcode=NAME, seed=N.
+completed all the same: it was lost, came twice (duplicate), after later ones (reorder), later than
+timers wait (detour), late (delay), damaged (corrupt), marked \"congestion experienced\" (ce), before
+a receive was posted (rnr), or its PSN was near the wrap; \"-\" is what cannot be.
+
+--faults knows loss=P%, duplicate=P%, reorder=P%, corrupt=P%, ce=P%, delay=T, rate=R, qp=N,
+opcode=NAME, seed=N.
 
 Fates of --schedule: . delivered, x lost, 2 twice, d late, c corrupt.
 

@@ -89,8 +89,9 @@ fn describe(scenario: &Scenario) -> String {
         .collect();
     let family = if scenario.ipv6 { "IPv6" } else { "IPv4" };
     let nodes = count(scenario.nodes.len() as u64, "node");
-    let head = format!("scenario: {}, ", scenario.name);
-    hanging(&head, &format!("{nodes} over {family}; connections {}", connections.join(", ")))
+    let connections = connections.join(", ");
+    let name = &scenario.name;
+    hanging("scenario: ", &format!("{name}, {nodes} over {family}; connections {connections}"))
 }
 
 /// Tells of many runs, which may be one.
@@ -106,14 +107,15 @@ pub(super) fn many(
         .collect();
     let virtual_seconds = summary.virtual_ns as f64 / 1e9;
     if !args.json {
-        print(&format!(
-            "{}, {}, {}, {}, {}, {virtual_seconds:.3} s of virtual time\n",
-            count(summary.runs, "run"),
+        let totals = format!(
+            "{}, {}, {}, {}, {virtual_seconds:.3} s of virtual time",
             count(summary.requests, "request"),
             count(summary.completions, "completion"),
             count(summary.reconnections, "reconnection"),
             count(summary.packets, "packet"),
-        ))?;
+        );
+        let runs = format!("{}: ", count(summary.runs, "run"));
+        print(&format!("{}\n", hanging(&runs, &totals)))?;
         print(&summary.matrix.to_string())?;
         return verdict(&failures, palette);
     }
