@@ -129,6 +129,22 @@ fn a_seed_loses_the_same_packets_again_and_others_lose_others() {
 }
 
 #[test]
+fn what_to_try_next_is_said_as_it_has_to_be_typed_here() {
+    let _others = with_others();
+    let folder = Folder::new();
+    let file = folder.path("x.pcapng");
+    let text = stdout(&run(&["demo", "--pcap", &file]));
+    assert!(text.contains("  uroce pingpong -d lo localhost"), "{text}");
+    let mut command = uroce(&["demo", "--pcap", &file]);
+    command.env("CARGO_MANIFEST_DIR", "here");
+    let text = stdout(&Running::start(command).finish());
+    assert!(text.contains("  cargo run --release -- pingpong -d lo localhost"), "{text}");
+    let lines = text.lines().filter(|line| !line.contains(&file));
+    let wide: Vec<&str> = lines.filter(|line| line.chars().count() > 100).collect();
+    assert!(wide.is_empty(), "{wide:#?}");
+}
+
+#[test]
 fn colours_come_only_where_they_are_wanted() {
     let _others = with_others();
     let folder = Folder::new();

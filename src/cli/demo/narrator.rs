@@ -130,8 +130,8 @@ fn next_steps() -> Vec<(String, &'static str)> {
         (format!("{program} demo --seed 2"), "other losses"),
     ];
     if super::super::has_subcommand("sim") {
-        next.push((format!("{program} sim"), "seeded worlds, in virtual time"));
+        next.push((format!("{program} sim"), "worlds made from a seed"));
     }
-    next.push(("cargo run --example write".to_owned(), "40 lines of Rust that do an RDMA WRITE"));
+    next.push(("cargo run --example write".to_owned(), "an RDMA WRITE in 40 lines"));
     next
 }
