@@ -37,8 +37,9 @@ impl Channel {
     pub(super) fn receive(&mut self, now: Instant, pause: Option<(u32, u64)>) {
         self.inbound -= 1;
         let Some((psn, wait)) = pause else { return };
-        // What comes before the packet is sent again is about the same attempt.
-        let is_new = self.not_before.is_none_or(|(paused, _)| paused != psn);
+        // What comes before the packet is sent again is about the same attempt; and what asks for an
+        // earlier packet is a late copy, for that one has been received.
+        let is_new = self.not_before.is_none_or(|(paused, _)| is_behind(paused, psn));
         if is_new && self.only_messages {
             self.not_before = Some((psn, now + wait));
         }
@@ -57,5 +58,29 @@ impl Channel {
     /// Whether its receives are watched, and none is posted.
     pub(super) fn lacks_receives(&self) -> bool {
         self.receives.as_ref().is_some_and(|queues| queues.receive_queue().posted() == 0)
+    }
+}
+
+/// Whether a PSN comes before another, modulo 2^24.
+const fn is_behind(one: u32, other: u32) -> bool {
+    let ahead = other.wrapping_sub(one) & 0x00ff_ffff;
+    ahead != 0 && ahead < 0x0080_0000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_late_copy_that_asks_for_an_earlier_packet_starts_no_pause() {
+        let at = |time: u64| Instant::ZERO + time;
+        let mut channel = Channel { inbound: 5, only_messages: true, ..Channel::default() };
+        channel.receive(at(0), Some((0xff_fffe, 40)));
+        assert_eq!(channel.not_before, Some((0xff_fffe, at(40))));
+        channel.receive(at(50), Some((3, 40)));
+        assert_eq!(channel.not_before, Some((3, at(90))), "behind the wrap is ahead");
+        channel.receive(at(60), Some((0xff_fffe, 40)));
+        channel.receive(at(70), Some((3, 40)));
+        assert_eq!(channel.not_before, Some((3, at(90))));
     }
 }
