@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::queue::QueuePairQueues;
 use crate::time::Instant;
-use crate::wire::Qpn;
+use crate::wire::{Psn, Qpn};
 
 use super::matrix::{Met, Row};
 
@@ -39,7 +39,8 @@ impl Channel {
         let Some((psn, wait)) = pause else { return };
         // What comes before the packet is sent again is about the same attempt; and what asks for an
         // earlier packet is a late copy, for that one has been received.
-        let is_new = self.not_before.is_none_or(|(paused, _)| is_behind(paused, psn));
+        let is_after = |paused: u32| Psn::new(psn).is_after(Psn::new(paused));
+        let is_new = self.not_before.is_none_or(|(paused, _)| is_after(paused));
         if is_new && self.only_messages {
             self.not_before = Some((psn, now + wait));
         }
@@ -59,12 +60,6 @@ impl Channel {
     pub(super) fn lacks_receives(&self) -> bool {
         self.receives.as_ref().is_some_and(|queues| queues.receive_queue().posted() == 0)
     }
-}
-
-/// Whether a PSN comes before another, modulo 2^24.
-const fn is_behind(one: u32, other: u32) -> bool {
-    let ahead = other.wrapping_sub(one) & 0x00ff_ffff;
-    ahead != 0 && ahead < 0x0080_0000
 }
 
 #[cfg(test)]
