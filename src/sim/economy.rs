@@ -5,8 +5,9 @@ use super::network::Tally;
 use super::oracle::{Rule, Violation};
 use super::scenario::{Operation, Scenario};
 
-/// Packets that one disturbance may cost at most: what can be under way of a connection.
-const COST_OF_DISTURBANCE: u64 = 200;
+/// Packets that one disturbance may cost at most: what can be under way of a connection, whose
+/// window has grown.
+const COST_OF_DISTURBANCE: u64 = 300;
 
 /// Where a line is slower or a way longer, a full queue may outlast the probe timer.
 const FAST_LINE: u64 = 10_000_000_000;

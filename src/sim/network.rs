@@ -336,7 +336,10 @@ impl Network {
         let sender = seen.and_then(|seen| self.requester(seen));
         let is_spared = sender.is_some_and(|end| self.channels[end].is_spared);
         if !self.is_faulty || is_spared {
-            return Fate::Deliver(Delivery::default());
+            // What holds all packets back is a long way rather than a fault: if it became short at
+            // once, all that is sent would pass all that is under way.
+            let delay = self.plan.faults.delay;
+            return Fate::Deliver(Delivery { delay, ..Delivery::default() });
         }
         let outage = self.plan.outage;
         if outage.is_some_and(|(start, end)| start <= now && now < end) {

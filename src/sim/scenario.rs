@@ -230,7 +230,8 @@ impl NetworkPlan {
     /// Whether packets from one node to another never pass each other.
     pub fn keeps_order(&self) -> bool {
         let faults = &self.faults;
-        let delays = self.has_scripted(ScriptedFate::Delay);
+        let some_only = faults.qp.is_some() || faults.opcode.is_some() || faults.rate.is_some();
+        let delays = some_only || self.has_scripted(ScriptedFate::Delay);
         let passes = faults.reorder != Share::NONE || self.detour != Share::NONE || delays;
         !passes && !self.repeats()
     }

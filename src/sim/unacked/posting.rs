@@ -13,7 +13,7 @@ use super::super::oracle::{
 };
 use super::super::posting::{BOGUS, Source, first_with_bytes, refused, spoil_first};
 use super::super::scenario::Operation;
-use super::super::world::World;
+use super::super::world::{LOOK_AGAIN, World};
 use super::end::{FAREWELL, PostedUnacked, QKEY, SOURCES, TARGETS};
 use super::plan::{PlannedReceive, UnackedRequest};
 use super::random::LONGEST;
@@ -131,7 +131,10 @@ impl World {
         let empty =
             UnackedRequest { segments: 0, ..UnackedRequest::new(Operation::SendImmediate, 0) };
         self.post_unacked_send(number, empty, true)?;
-        self.ring(self.unacked[number].plan.node);
+        let node = self.unacked[number].plan.node;
+        self.ring(node);
+        // Who waits for solicited completions only has to look again from time to time.
+        self.run_application_at(node, self.now + LOOK_AGAIN);
         Ok(())
     }
 
