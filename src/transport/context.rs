@@ -7,8 +7,9 @@ use super::path::{Path, PathId, PathTable};
 use super::ready::ReadyList;
 use crate::memory::{DomainId, KeyTable};
 use crate::queue::sync::Arc;
-use crate::queue::{Access, PathMtu};
-use crate::queue::{AddressVector, Completion, QueuePairAttributes, QueuePairQueues};
+use crate::queue::{
+    Access, AddressVector, Completion, PathMtu, QueuePairAttributes, QueuePairQueues,
+};
 use crate::time::Instant;
 use crate::wire::{Flow, Headers, Message, Psn, QKey, Qpn, Service};
 

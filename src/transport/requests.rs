@@ -3,8 +3,10 @@
 use super::context::{Base, Context};
 use super::segment::{Class, Piece};
 use crate::memory::{KeyFault, gather};
-use crate::queue::{CompletionKind, Remote, SendData, SendOperation};
-use crate::wire::{AtomicEth, Immediate, Message, Reth, SendTail};
+use crate::queue::{
+    Attachment, Completion, CompletionKind, CompletionStatus, Remote, SendData, SendOperation,
+};
+use crate::wire::{AtomicEth, Immediate, Message, Qpn, Reth, SendTail};
 
 /// What a request is on the wire.
 pub(super) const fn class_of(operation: &SendOperation) -> Class {
@@ -90,7 +92,7 @@ fn write_message(
 }
 
 /// How a request's completion names it.
-pub(super) const fn kind_of(operation: &SendOperation) -> CompletionKind {
+const fn kind_of(operation: &SendOperation) -> CompletionKind {
     match operation {
         SendOperation::Send
         | SendOperation::SendWithImmediate(_)
@@ -133,4 +135,27 @@ pub(super) fn release(base: &Base, position: u32, completes: bool) {
         base.queues.send.unpolled().add();
     }
     base.queues.send.release(position);
+}
+
+/// Puts the completion of a send request into its queue. Returns whether there was room.
+#[must_use]
+pub(super) fn complete_send(
+    base: &Base,
+    ctx: &mut Context<'_>,
+    id: u64,
+    operation: &SendOperation,
+    length: u32,
+    status: CompletionStatus,
+) -> bool {
+    let completion = Completion {
+        id,
+        status,
+        kind: kind_of(operation),
+        length,
+        attachment: Attachment::None,
+        queue_pair: base.number(),
+        source: Qpn::default(),
+        solicited: false,
+    };
+    ctx.complete(base, &completion)
 }

@@ -1,10 +1,10 @@
 //! The ends of send work requests: in order, each exactly once.
 
 use super::requester::{Outstanding, Requester};
-use crate::queue::{Attachment, Completion, CompletionStatus, SendOperation};
+use crate::queue::{CompletionStatus, SendOperation};
 use crate::transport::context::{Base, Context};
-use crate::transport::requests::{kind_of, release};
-use crate::wire::{Psn, Qpn};
+use crate::transport::requests::{complete_send, release};
+use crate::wire::Psn;
 
 /// The completion queue had no room.
 pub(crate) struct QueueOverrun;
@@ -136,16 +136,6 @@ fn push(
     length: u32,
     status: CompletionStatus,
 ) -> Result<(), QueueOverrun> {
-    let completion = Completion {
-        id,
-        status,
-        kind: kind_of(operation),
-        length,
-        attachment: Attachment::None,
-        queue_pair: base.number(),
-        source: Qpn::default(),
-        solicited: false,
-    };
-    let room = ctx.complete(base, &completion);
+    let room = complete_send(base, ctx, id, operation, length, status);
     room.then_some(()).ok_or(QueueOverrun)
 }

@@ -1,10 +1,7 @@
 //! The sender of UC and UD: work requests become packets in order, and are done when the last is in
 //! the link's slot.
 
-use crate::queue::{
-    Attachment, Completion, CompletionKind, CompletionStatus, QueuePairState, SendFlags, SendHead,
-    SendOperation,
-};
+use crate::queue::{CompletionStatus, QueuePairState, SendFlags, SendHead, SendOperation};
 use crate::time::Instant;
 use crate::transport::burst::BurstWriter;
 use crate::transport::context::{Base, Context, Peer};
@@ -12,10 +9,10 @@ use crate::transport::counters::Counter;
 use crate::transport::path::cost;
 use crate::transport::rc::QueueOverrun;
 use crate::transport::requests::{
-    class_of, consumes_receive, kind_of, message_of, read_payload, release,
+    class_of, complete_send, consumes_receive, message_of, read_payload, release,
 };
 use crate::transport::segment::{Class, Shape};
-use crate::wire::{Deth, Headers, Message, Psn, Qpn, SendTail, Service};
+use crate::wire::{Deth, Headers, Message, Psn, SendTail, Service};
 
 /// The request that is being sent.
 #[derive(Clone, Copy, Debug)]
@@ -212,8 +209,7 @@ impl Sender {
         status: CompletionStatus,
     ) {
         let length = done.shape.length;
-        let kind = kind_of(&done.operation);
-        self.overrun |= !push(base, ctx, done.id, kind, length, status);
+        self.overrun |= !complete_send(base, ctx, done.id, &done.operation, length, status);
     }
 
     /// Ends everything: the request at the front with `first`, if given, all others as flushed.
@@ -244,7 +240,7 @@ impl Sender {
             self.next_position = self.next_position.wrapping_add(1);
             release(base, self.next_position, true);
             let status = CompletionStatus::WorkRequestFlushed;
-            self.overrun |= !push(base, ctx, id, kind_of(&operation), length, status);
+            self.overrun |= !complete_send(base, ctx, id, &operation, length, status);
         }
         if self.take_overrun() { Err(QueueOverrun) } else { Ok(()) }
     }
@@ -269,25 +265,4 @@ fn refusal(
         _ if shape.packets() > Psn::MAX_SPAN => Some(CompletionStatus::LocalLengthError),
         _ => None,
     }
-}
-
-fn push(
-    base: &Base,
-    ctx: &mut Context<'_>,
-    id: u64,
-    kind: CompletionKind,
-    length: u32,
-    status: CompletionStatus,
-) -> bool {
-    let completion = Completion {
-        id,
-        status,
-        kind,
-        length,
-        attachment: Attachment::None,
-        queue_pair: base.number(),
-        source: Qpn::default(),
-        solicited: false,
-    };
-    ctx.complete(base, &completion)
 }

@@ -67,11 +67,7 @@ impl UcReceiver {
         headers: &Headers,
         payload: &[u8],
     ) -> Result<(), Refusal> {
-        if let Message::SendFirst
-        | Message::SendOnly(_)
-        | Message::WriteFirst(_)
-        | Message::WriteOnly(..) = headers.message
-        {
+        if starts(&headers.message) {
             // A message that lacks its end is given up when the next one starts.
             self.assembly.abandon();
         }
