@@ -5,7 +5,7 @@ use super::port::Port;
 use crate::queue::QueuePairKind;
 use crate::queue::sync::Arc;
 use crate::time::Instant;
-use crate::transport::{ACK_HOLD, Arrival, BurstRules, Context, Counter, QueuePair};
+use crate::transport::{ACK_HOLD, Arrival, BurstRules, CE, Context, Counter, QueuePair};
 use crate::wire::{
     Bth, Headers, IdentificationRule, Message, PKey, Packet, ParseError, Qpn, ReceivedBurst,
     SentBurst, Service, Transport, icrc,
@@ -32,6 +32,7 @@ impl Engine {
         self.turn += 1;
         self.take_doorbells(now);
         self.release_held();
+        self.pressed = port.is_pressed();
         let received = port.receive(budget, &mut |burst| self.handle_burst(now, burst));
         self.handle_deadlines(now);
         let sent = port.transmit(budget, &mut |slot| self.poll_transmit(now, slot));
@@ -40,7 +41,7 @@ impl Engine {
         TurnReport {
             received,
             sent,
-            more: received >= budget || !self.ready.is_empty() || holds,
+            more: received >= budget || self.has_ready() || holds,
             next_deadline: self.deadlines.next().min(hold_end),
         }
     }
@@ -96,6 +97,7 @@ impl Engine {
             keys: &mut self.keys,
             paths: &mut self.paths,
             handles: &self.handles,
+            congestion: &self.options.congestion,
             effects: &mut self.effects,
             counters: &mut self.counters,
             ready: &mut self.ready,
@@ -112,7 +114,7 @@ impl Engine {
     pub(crate) fn handle_burst(&mut self, now: Instant, burst: &ReceivedBurst<'_>) {
         for (index, segment) in burst.segments().enumerate() {
             self.counters.count(Counter::ReceivedPackets);
-            if burst.traffic_class & 3 == 3 {
+            if burst.traffic_class & CE == CE {
                 self.counters.count(Counter::ReceivedCongestionMark);
             }
             if let Err(reason) = self.handle_segment(now, burst, index, segment) {
@@ -141,6 +143,10 @@ impl Engine {
         let slot = self.admit(burst, headers.destination, headers.service, headers.pkey)?;
         let arrival =
             Arrival { flow: burst.flow, traffic_class: burst.traffic_class, length: segment.len() };
+        let marked = burst.traffic_class & CE == CE;
+        if marked || self.pressed {
+            self.note_congestion(now, slot, headers, &burst.flow, marked);
+        }
         self.with_pair(slot, now, |pair, ctx| {
             dispatch(pair, ctx, headers, &arrival, packet.payload)
         })
@@ -223,20 +229,32 @@ impl Engine {
             max_segments: self.max_segments,
             identification: self.identification_rule,
         };
+        if let Some(burst) = self.emit_notification(slot, rules) {
+            return Some(burst);
+        }
         while let Some(pair) = self.ready.pop() {
             let identification = self.identification;
             let burst = self.with_pair(pair, now, |pair, ctx| {
                 pair.poll_transmit(ctx, slot, rules, identification)
             });
             if let Some(burst) = burst.flatten() {
-                if self.identification_rule == IdentificationRule::BasePlusIndex {
-                    self.identification = identification.wrapping_add(burst.packets() as u16);
-                }
+                self.use_up_identifications(burst.packets());
                 self.ready.push(pair);
                 return Some(burst);
             }
         }
         None
+    }
+
+    fn has_ready(&self) -> bool {
+        !self.ready.is_empty() || !self.notifications.is_empty()
+    }
+
+    /// So many packets were made, and each has an identification of its own.
+    pub(super) fn use_up_identifications(&mut self, packets: usize) {
+        if self.identification_rule == IdentificationRule::BasePlusIndex {
+            self.identification = self.identification.wrapping_add(packets as u16);
+        }
     }
 }
 
@@ -260,7 +278,7 @@ fn dispatch(
     payload: &[u8],
 ) -> Result<(), Counter> {
     match headers.message {
-        Message::CongestionNotification(_) => pair.handle_congestion(ctx),
+        Message::CongestionNotification(_) => pair.handle_congestion(ctx, &arrival.flow.source),
         Message::ReadResponseFirst(_)
         | Message::ReadResponseMiddle
         | Message::ReadResponseLast(_)

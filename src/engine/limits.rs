@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use crate::transport::CongestionOptions;
 use crate::wire::Qpn;
 
 /// The most of each thing that a device gives out. What is over the number that keys, queue pair
@@ -81,6 +82,8 @@ pub struct EngineOptions {
     pub strict: bool,
     /// The MigReq bit of sent packets. Hardware sends 1, and some of it wants to see 1.
     pub migration: bool,
+    /// Congestion control; on by default. Values out of range are taken as the nearest possible.
+    pub congestion: CongestionOptions,
 }
 
 impl EngineOptions {
@@ -103,7 +106,15 @@ impl EngineOptions {
 
     /// Usual options for a device with these addresses.
     pub fn new(seed: u64, gids: Vec<IpAddr>) -> Self {
-        Self { seed, slot: 0, gids, limits: Limits::default(), strict: false, migration: true }
+        Self {
+            seed,
+            slot: 0,
+            gids,
+            limits: Limits::default(),
+            strict: false,
+            migration: true,
+            congestion: CongestionOptions::default(),
+        }
     }
 }
 

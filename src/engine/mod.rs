@@ -10,6 +10,7 @@
 //! The engine has no lock, no clock and no thread. `software` puts it behind a lock and gives it
 //! turns when something happens; the simulator gives it the same turns in virtual time.
 
+mod congestion;
 mod control;
 mod data;
 mod deadlines;
@@ -25,10 +26,13 @@ use crate::queue::{
     CompletionQueue, Doorbells, QueueCapacities, QueuePairAttributes, QueuePairKind, ReceiveQueue,
 };
 use crate::rng::Rng;
-use crate::transport::{AddressHandles, PathTable, QueuePair, ReadyList};
+use crate::transport::{AddressHandles, NotificationPoint, PathTable, QueuePair, ReadyList};
 use crate::wire::{Lkey, Qpn, Rkey};
 
-pub use crate::transport::{AsyncEvent, AttributeList, Counter, Counters, Effects, ModifyError};
+pub use crate::transport::{
+    AsyncEvent, AttributeList, CongestionError, CongestionOptions, Counter, Counters, Effects,
+    FlowRate, ModifyError,
+};
 pub use crate::wire::IdentificationRule;
 pub use data::TurnReport;
 pub use limits::{EngineOptions, Limits};
@@ -156,6 +160,9 @@ pub enum ControlError {
     /// Attributes were refused.
     #[error(transparent)]
     Modify(#[from] ModifyError),
+    /// A parameter of congestion control was refused.
+    #[error(transparent)]
+    Congestion(#[from] CongestionError),
 }
 
 /// See the module's text.
@@ -185,6 +192,10 @@ pub struct Engine {
     /// Queue pairs whose acknowledgement waits for the application.
     held: ReadyList,
     deadlines: Deadlines,
+    /// Congestion notifications that are owed.
+    notifications: NotificationPoint,
+    /// Arrivals wait in a receive queue that is more than half full.
+    pressed: bool,
     effects: Effects,
     counters: Counters,
 }
@@ -193,6 +204,7 @@ impl Engine {
     /// An engine that will be given turns with a port of these capabilities.
     pub fn new(mut options: EngineOptions, port: &PortCapabilities) -> Self {
         options.limits = options.limits.possible(options.numbers());
+        options.congestion = options.congestion.possible();
         let mut rng = Rng::new(options.seed);
         let next_index = rng.next_u32() as u16;
         let keys = KeyTable::new(options.limits.regions, rng.fork());
@@ -223,6 +235,8 @@ impl Engine {
             ready: ReadyList::default(),
             held: ReadyList::default(),
             deadlines: Deadlines::default(),
+            notifications: NotificationPoint::default(),
+            pressed: false,
             effects: Effects::default(),
             counters: Counters::default(),
             options,

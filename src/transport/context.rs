@@ -1,5 +1,6 @@
 //! What a queue pair's state machine may touch beside itself, and when it is.
 
+use super::congestion::CongestionOptions;
 use super::counters::{Counter, Counters};
 use super::effects::{AsyncEvent, Effects};
 use super::handles::AddressHandles;
@@ -21,6 +22,7 @@ pub(crate) struct Context<'a> {
     pub(crate) keys: &'a mut KeyTable,
     pub(crate) paths: &'a mut PathTable,
     pub(crate) handles: &'a AddressHandles,
+    pub(crate) congestion: &'a CongestionOptions,
     pub(crate) effects: &'a mut Effects,
     pub(crate) counters: &'a mut Counters,
     pub(crate) ready: &'a mut ReadyList,

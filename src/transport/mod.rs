@@ -13,6 +13,7 @@
 
 mod assembly;
 mod burst;
+mod congestion;
 mod context;
 mod counters;
 mod effects;
@@ -31,11 +32,13 @@ mod settings;
 mod table;
 mod unacked;
 
+pub use congestion::{CongestionError, CongestionOptions, FlowRate};
 pub use counters::{Counter, Counters};
 pub use effects::{AsyncEvent, Effects};
 pub use table::{AttributeList, ModifyError};
 
 pub(crate) use burst::BurstRules;
+pub(crate) use congestion::{CE, DatagramSender, Notification, NotificationPoint};
 pub(crate) use context::{Context, Peer};
 pub(crate) use handles::AddressHandles;
 pub(crate) use pair::QueuePair;

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use uroce::engine::{EngineOptions, Limits};
+use uroce::engine::{CongestionOptions, EngineOptions, Limits};
 use uroce::queue::{
     Access, AddressVector, PathMtu, QueueCapacities, QueuePairAttributes, QueuePairState,
 };
@@ -46,6 +46,7 @@ pub struct Setup {
     pub migration: bool,
     pub ipv6: bool,
     pub limits: Limits,
+    pub congestion: CongestionOptions,
     pub send_start: u32,
     pub receive_start: u32,
 }
@@ -72,6 +73,7 @@ impl Default for Setup {
             migration: true,
             ipv6: false,
             limits: Limits::default(),
+            congestion: CongestionOptions::default(),
             send_start: 0,
             receive_start: 0,
         }
@@ -111,6 +113,7 @@ impl Setup {
         EngineOptions {
             migration: self.migration,
             limits: self.limits,
+            congestion: self.congestion,
             ..EngineOptions::new(7, vec![self.our_address()])
         }
     }
