@@ -26,9 +26,10 @@ mod region;
 mod shared;
 
 pub use crate::engine::{
-    AsyncEvent, ControlError, Counter, Counters, Limits, ModifyError, QueuePairStatus,
+    AsyncEvent, ControlError, Counter, Counters, GroupError, Limits, ModifyError, QueuePairStatus,
 };
 pub use crate::host::Gid;
+pub use crate::link::JoinError;
 pub use crate::memory::{AccessError, OwnedMemory};
 pub use crate::queue::{
     Access, AddressHandleId, AddressVector, Attachment, Completion, CompletionKind,
