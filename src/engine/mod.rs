@@ -16,6 +16,7 @@ mod deadlines;
 mod groups;
 mod limits;
 mod port;
+mod regions;
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -35,6 +36,7 @@ pub use data::TurnReport;
 pub use groups::GroupError;
 pub use limits::{EngineOptions, Limits};
 pub use port::{Port, PortCapabilities, SourcePorts};
+pub use regions::Translation;
 
 use deadlines::Deadlines;
 use groups::GroupTable;
@@ -109,12 +111,14 @@ pub enum ControlError {
     NoSuchDomain,
     /// The protection domain is in use.
     #[error(
-        "the protection domain is in use by {regions} memory regions, {pairs} queue pairs and \
-         {handles} address handles: end them first"
+        "the protection domain is in use by {regions} memory regions, {windows} memory windows, \
+         {pairs} queue pairs and {handles} address handles: end them first"
     )]
     DomainBusy {
         /// Memory regions in it.
         regions: usize,
+        /// Memory windows in it.
+        windows: usize,
         /// Queue pairs in it.
         pairs: usize,
         /// Address handles in it.
@@ -123,6 +127,18 @@ pub enum ControlError {
     /// No memory has this key.
     #[error("no memory is registered under key {0}")]
     NoSuchKey(Lkey),
+    /// Memory windows are bound to the region.
+    #[error(
+        "{windows} memory windows are bound to the region: invalidate, unbind or deallocate them \
+         first"
+    )]
+    RegionBusy {
+        /// How many.
+        windows: u32,
+    },
+    /// The memory window was deallocated, or is of another device.
+    #[error("there is no such memory window on this device")]
+    NoSuchWindow,
     /// Memory could not be registered.
     #[error(transparent)]
     Register(#[from] RegisterError),
@@ -202,7 +218,7 @@ impl Engine {
         options.limits = options.limits.possible(options.numbers());
         let mut rng = Rng::new(options.seed);
         let next_index = rng.next_u32() as u16;
-        let keys = KeyTable::new(options.limits.regions, rng.fork());
+        let keys = KeyTable::new(options.limits.regions, options.limits.windows, rng.fork());
         let rises = port.identification == IdentificationRule::BasePlusIndex;
         let source_ports = match &port.source_ports {
             SourcePorts::Any => Vec::new(),

@@ -6,6 +6,7 @@ use crate::time::Instant;
 use crate::transport::burst::BurstWriter;
 use crate::transport::context::{Base, Context, Peer};
 use crate::transport::counters::Counter;
+use crate::transport::local;
 use crate::transport::path::cost;
 use crate::transport::rc::QueueOverrun;
 use crate::transport::requests::{
@@ -260,11 +261,9 @@ fn refusal(
         SendOperation::SendTo { .. } if shape.length > shape.mtu => {
             Some(CompletionStatus::LocalLengthError)
         }
-        SendOperation::LocalInvalidate(key) => ctx
-            .keys
-            .invalidate(key.value(), base.domain)
-            .err()
-            .map(|_| CompletionStatus::LocalQueuePairOperationError),
+        SendOperation::LocalInvalidate(_) | SendOperation::BindWindow(_) => {
+            local::carry_out(base, ctx, &head.operation)
+        }
         _ if shape.packets() > Psn::MAX_SPAN => Some(CompletionStatus::LocalLengthError),
         _ => None,
     }
