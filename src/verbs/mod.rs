@@ -21,12 +21,14 @@ mod context;
 mod device;
 mod domain;
 mod error;
+mod futures;
 mod pair;
 mod region;
 mod shared;
 
 pub use crate::engine::{
-    AsyncEvent, ControlError, Counter, Counters, Limits, ModifyError, QueuePairStatus,
+    AsyncEvent, AsyncEventKind, ControlError, Counter, Counters, Limits, ModifyError,
+    QueuePairStatus,
 };
 pub use crate::host::Gid;
 pub use crate::memory::{AccessError, OwnedMemory};
@@ -44,6 +46,7 @@ pub use context::Context;
 pub use device::{DeviceInfo, PortState, devices, open};
 pub use domain::{ProtectionDomain, QueuePairOptions};
 pub use error::VerbsError;
+pub use futures::{NextChannelEvent, NextCompletion, NextCompletions, NextEvent};
 pub use pair::QueuePair;
 pub use region::{ForeignRegion, MemoryRegion};
 pub use shared::SharedReceiveQueue;

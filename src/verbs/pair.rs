@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{CompletionQueue, Context, Endpoint, ProtectionDomain, SharedReceiveQueue, VerbsError};
-use crate::engine::QueuePairStatus;
+use crate::engine::{Counters, Engine, EventSubject, QueuePairStatus};
 use crate::queue::{
     Payload, PostError, QueuePairAttributes, QueuePairKind, QueuePairQueues, QueuePairState,
     ReceiveRequest, SendFlags, SendOperation, SendRequest, Sge,
@@ -82,6 +82,16 @@ impl QueuePair {
         Ok(self.context().control(|engine, _| engine.query_queue_pair(number))??)
     }
 
+    /// What has been counted for this queue pair, see [`Counters`].
+    ///
+    /// # Errors
+    /// As [`QueuePair::query`].
+    pub fn counters(&self) -> Result<Counters, VerbsError> {
+        let number = self.number();
+        let count = |engine: &mut Engine, _| engine.queue_pair_counters(number).cloned();
+        Ok(self.context().control(count)??)
+    }
+
     /// Queues one send request and starts it.
     ///
     /// # Errors
@@ -145,6 +155,7 @@ impl Drop for QueuePair {
         let _ = self.context().device().settle();
         // It exists: nothing else destroys it.
         let _ = self.context().control(|engine, _| engine.destroy_queue_pair(number));
+        self.context().device().forget_events(&EventSubject::QueuePair(number));
     }
 }
 
