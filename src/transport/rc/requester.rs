@@ -130,6 +130,11 @@ impl Requester {
         self.clock.reload(base);
     }
 
+    /// PSN of the next packet that will be sent for the first time.
+    pub(crate) fn next_psn(&self) -> Psn {
+        self.highest
+    }
+
     /// Whether all that was started is finished.
     pub(crate) fn is_drained(&self) -> bool {
         self.outstanding.is_empty()
