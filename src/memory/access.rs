@@ -18,15 +18,22 @@ impl Access {
     pub const REMOTE_READ: Self = Self(1 << 2);
     /// Peers may use atomic operations.
     pub const REMOTE_ATOMIC: Self = Self(1 << 3);
+    /// Peers may have their WRITEs made visible to all (FLUSH).
+    pub const FLUSH_GLOBAL: Self = Self(1 << 8);
+    /// Peers may have their WRITEs made to survive a loss of power (FLUSH). Only for memory that a
+    /// file backs ([`super::OwnedMemory::map_file`]).
+    pub const FLUSH_PERSISTENT: Self = Self(1 << 9);
+    /// Both kinds of FLUSH.
+    pub const FLUSH: Self = Self(1 << 8 | 1 << 9);
     /// A peer or a local request may invalidate the key, as it may that of a fast-registered
     /// region or of a type 2 window (verbs have no flag for it: it follows from the kind).
     pub const INVALIDATE: Self = Self(1 << 31);
-    /// Everything that peers can do, and local writing.
-    pub const ALL: Self = Self(0xf);
+    /// Everything that peers can do with any memory, and local writing.
+    pub const ALL: Self = Self(0xf | 1 << 8);
 
     /// The set with these bits, or the first unknown bit.
     pub const fn from_bits(bits: u32) -> Result<Self, u32> {
-        let unknown = bits & !(0xf | 1 << 31);
+        let unknown = bits & !(0xf | 1 << 8 | 1 << 9 | 1 << 31);
         if unknown == 0 { Ok(Self(bits)) } else { Err(unknown & unknown.wrapping_neg()) }
     }
 
@@ -61,6 +68,8 @@ impl fmt::Display for Access {
             (Self::REMOTE_WRITE, "REMOTE_WRITE"),
             (Self::REMOTE_READ, "REMOTE_READ"),
             (Self::REMOTE_ATOMIC, "REMOTE_ATOMIC"),
+            (Self::FLUSH_GLOBAL, "FLUSH_GLOBAL"),
+            (Self::FLUSH_PERSISTENT, "FLUSH_PERSISTENT"),
             (Self::INVALIDATE, "INVALIDATE"),
         ];
         let mut separator = "";

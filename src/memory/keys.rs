@@ -42,6 +42,12 @@ pub enum RegisterError {
     /// Rights that make no sense together.
     #[error("REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE (specification, section 10.6.3.1)")]
     RemoteWithoutLocalWrite,
+    /// A loss of power takes the content with it.
+    #[error(
+        "FLUSH_PERSISTENT needs memory that a file backs, or the promise would be empty: map a file \
+         (OwnedMemory::map_file), or leave the right out"
+    )]
+    NotPersistent,
     /// The address range wraps around.
     #[error(
         "{length} bytes from address {address:#x} on reach beyond the end of the address space"
@@ -108,6 +114,9 @@ impl KeyTable {
             access.bits() & (Access::REMOTE_WRITE.bits() | Access::REMOTE_ATOMIC.bits());
         if remote_change != 0 && !access.contains(Access::LOCAL_WRITE) {
             return Err(RegisterError::RemoteWithoutLocalWrite);
+        }
+        if access.contains(Access::FLUSH_PERSISTENT) && !backing.is_persistent() {
+            return Err(RegisterError::NotPersistent);
         }
         let length = backing.len();
         if base.checked_add(length as u64).is_none() {
@@ -196,6 +205,34 @@ impl KeyTable {
         Ok(span.backing.atomic(span.offset, change))
     }
 
+    /// Everything that `key` names, if it gives `need` there in `domain`.
+    pub(crate) fn whole(
+        &self,
+        key: u32,
+        domain: DomainId,
+        need: Access,
+    ) -> Result<Span<'_>, KeyFault> {
+        let region = self.region(key).ok_or(KeyFault::Unknown)?;
+        self.span(key, domain, region.base, region.backing.len(), need)
+    }
+
+    /// Stores the word at `address` for a remote ATOMIC WRITE, all bytes at once. Both the wire's
+    /// address and the real one must be aligned.
+    pub(crate) fn store(
+        &self,
+        key: u32,
+        domain: DomainId,
+        address: u64,
+        value: [u8; 8],
+    ) -> Result<(), KeyFault> {
+        let span = self.span(key, domain, address, 8, Access::REMOTE_WRITE)?;
+        if !address.is_multiple_of(8) || !span.backing.is_aligned(span.offset) {
+            return Err(KeyFault::Misaligned);
+        }
+        span.backing.store(span.offset, value);
+        Ok(())
+    }
+
     /// Whether [`Self::invalidate`] would succeed.
     pub(crate) fn can_invalidate(&self, key: u32, domain: DomainId) -> Result<(), KeyFault> {
         let region = self.region(key).ok_or(KeyFault::Unknown)?;
@@ -223,6 +260,11 @@ impl Span<'_> {
     pub(crate) fn write(&self, source: &[u8]) {
         assert_eq!(source.len(), self.length, "a span is written as a whole");
         self.backing.copy_in(self.offset, source);
+    }
+
+    /// Makes what was written here survive a loss of power. Waits until it does.
+    pub(crate) fn persist(&self) -> std::io::Result<()> {
+        self.backing.persist(self.offset, self.length)
     }
 
     /// Reads into `target`, which must have the span's length.

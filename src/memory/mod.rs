@@ -13,6 +13,7 @@
 
 mod access;
 mod copy;
+mod file;
 mod keys;
 mod region;
 mod scatter;

@@ -121,10 +121,14 @@ pub enum CompletionKind {
     Receive = 6,
     /// A receive that a peer's WRITE with immediate consumed.
     ReceiveWriteWithImmediate = 7,
+    /// An ATOMIC WRITE of ours.
+    AtomicWrite = 8,
+    /// A FLUSH of ours.
+    Flush = 9,
 }
 
 impl CompletionKind {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 10] = [
         Self::Send,
         Self::Write,
         Self::Read,
@@ -133,6 +137,8 @@ impl CompletionKind {
         Self::LocalInvalidate,
         Self::Receive,
         Self::ReceiveWriteWithImmediate,
+        Self::AtomicWrite,
+        Self::Flush,
     ];
 
     fn from_number(number: u8) -> Self {

@@ -218,6 +218,7 @@ impl QueuePair {
         match fault.event() {
             FaultEvent::None => {}
             FaultEvent::RequestError => ctx.effects.event(AsyncEvent::RequestError(number)),
+            FaultEvent::Fatal => ctx.effects.event(AsyncEvent::QueuePairFatal(number)),
             FaultEvent::AccessError => ctx.effects.event(AsyncEvent::AccessError(number)),
         }
         self.enter_error(ctx, None, fault.receive_status());

@@ -12,6 +12,7 @@ mod lessons;
 mod limits;
 mod losses;
 mod not_ready;
+mod placing;
 mod queues;
 mod requester_answers;
 mod responder_faults;
