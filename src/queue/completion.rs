@@ -121,14 +121,16 @@ pub enum CompletionKind {
     Receive = 6,
     /// A receive that a peer's WRITE with immediate consumed.
     ReceiveWriteWithImmediate = 7,
+    /// A memory window was bound.
+    BindWindow = 8,
     /// An ATOMIC WRITE of ours.
-    AtomicWrite = 8,
+    AtomicWrite = 9,
     /// A FLUSH of ours.
-    Flush = 9,
+    Flush = 10,
 }
 
 impl CompletionKind {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Send,
         Self::Write,
         Self::Read,
@@ -137,6 +139,7 @@ impl CompletionKind {
         Self::LocalInvalidate,
         Self::Receive,
         Self::ReceiveWriteWithImmediate,
+        Self::BindWindow,
         Self::AtomicWrite,
         Self::Flush,
     ];

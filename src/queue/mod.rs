@@ -24,7 +24,7 @@ mod state;
 pub mod sync;
 mod unpolled;
 
-pub use crate::memory::{Access, Sge};
+pub use crate::memory::{Access, Sge, WindowBind, WindowId, WindowKind};
 pub use attributes::{AddressVector, Attribute, PathMtu, QueuePairAttributes};
 pub use completion::{
     Attachment, Completion, CompletionKind, CompletionQueue, CompletionStatus, Notify, Overrun,

@@ -19,6 +19,7 @@ mod effects;
 mod fault;
 mod halves;
 mod handles;
+mod local;
 mod pace;
 mod pair;
 mod path;

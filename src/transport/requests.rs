@@ -20,7 +20,7 @@ pub(super) const fn class_of(operation: &SendOperation) -> Class {
         SendOperation::CompareSwap { .. } | SendOperation::FetchAdd { .. } => Class::Atomic,
         SendOperation::AtomicWrite { .. } => Class::AtomicWrite,
         SendOperation::Flush { .. } => Class::Flush,
-        SendOperation::LocalInvalidate(_) => Class::Local,
+        SendOperation::LocalInvalidate(_) | SendOperation::BindWindow(_) => Class::Local,
     }
 }
 
@@ -71,7 +71,9 @@ pub(super) fn message_of(operation: &SendOperation, length: u32, piece: &Piece) 
         SendOperation::SendTo { immediate, .. } => {
             send_message(piece, immediate.map_or(SendTail::Plain, SendTail::Immediate))
         }
-        SendOperation::Read(_) | SendOperation::LocalInvalidate(_) => {
+        SendOperation::Read(_)
+        | SendOperation::LocalInvalidate(_)
+        | SendOperation::BindWindow(_) => {
             unreachable!("a READ is built from its part, a local operation has no packet")
         }
     }
@@ -115,6 +117,7 @@ const fn kind_of(operation: &SendOperation) -> CompletionKind {
         SendOperation::AtomicWrite { .. } => CompletionKind::AtomicWrite,
         SendOperation::Flush { .. } => CompletionKind::Flush,
         SendOperation::LocalInvalidate(_) => CompletionKind::LocalInvalidate,
+        SendOperation::BindWindow(_) => CompletionKind::BindWindow,
     }
 }
 

@@ -41,7 +41,7 @@ impl Responder {
         if !reth.address.is_multiple_of(8) {
             return Err(Fault::Misaligned.into());
         }
-        let stored = ctx.keys.store(reth.key.value(), base.domain, reth.address, value);
+        let stored = ctx.keys.store(reth.key.value(), base.peer_access(), reth.address, value);
         stored.map_err(|fault| match fault {
             KeyFault::Misaligned => Fault::Misaligned,
             _ => Fault::RemoteAccess,
@@ -84,13 +84,13 @@ fn place(
 ) -> Result<(), Fault> {
     let (key, need) = (reth.key.value(), placement.needs());
     let span = match selectivity {
-        FlushSelectivity::Region => ctx.keys.whole(key, base.domain, need),
+        FlushSelectivity::Region => ctx.keys.whole(key, base.peer_access(), need),
         FlushSelectivity::Range if reth.length == 0 => return Ok(()),
         FlushSelectivity::Range if u64::from(reth.length) > MAX_MESSAGE => {
             return Err(Fault::MessageLength);
         }
         FlushSelectivity::Range => {
-            ctx.keys.span(key, base.domain, reth.address, reth.length as usize, need)
+            ctx.keys.span(key, base.peer_access(), reth.address, reth.length as usize, need)
         }
     };
     let span = span.map_err(|_| Fault::RemoteAccess)?;
