@@ -14,6 +14,7 @@ mod limits;
 mod losses;
 mod memory_windows;
 mod not_ready;
+mod placing;
 mod queues;
 mod requester_answers;
 mod responder_faults;
