@@ -322,9 +322,10 @@ impl Engine {
     /// requests give none.
     ///
     /// # Errors
-    /// There is no such queue pair.
+    /// There is no such queue pair, or it is attached to multicast groups.
     pub fn destroy_queue_pair(&mut self, number: Qpn) -> Result<(), ControlError> {
         let slot = self.slot_of(number)?;
+        self.check_detached(number, slot)?;
         self.with_pair(slot, Instant::ZERO, |pair, ctx| {
             pair.base.queues.set_state(crate::queue::QueuePairState::Reset);
             pair.base.queues.leave_completions();

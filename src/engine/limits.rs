@@ -30,6 +30,12 @@ pub struct Limits {
     pub windows: u32,
     /// Address handles.
     pub address_handles: u32,
+    /// Multicast groups with members (max_mcast_grp). The link has a socket for each.
+    pub multicast_groups: u32,
+    /// Queue pairs in one multicast group (max_mcast_qp_attach).
+    pub multicast_members: u32,
+    /// Members of all multicast groups together (max_total_mcast_qp_attach).
+    pub multicast_attachments: u32,
     /// READs and atomics under way on a queue pair, in each direction.
     pub rd_atomic: u8,
 }
@@ -48,6 +54,9 @@ impl Default for Limits {
             regions: 1_048_576,
             windows: 1_048_576,
             address_handles: 1_048_576,
+            multicast_groups: 256,
+            multicast_members: 1024,
+            multicast_attachments: 65_536,
             rd_atomic: 128,
         }
     }

@@ -13,6 +13,7 @@
 mod control;
 mod data;
 mod deadlines;
+mod groups;
 mod limits;
 mod port;
 mod regions;
@@ -32,11 +33,13 @@ use crate::wire::{Lkey, Qpn, Rkey};
 pub use crate::transport::{AsyncEvent, AttributeList, Counter, Counters, Effects, ModifyError};
 pub use crate::wire::IdentificationRule;
 pub use data::TurnReport;
+pub use groups::GroupError;
 pub use limits::{EngineOptions, Limits};
 pub use port::{Port, PortCapabilities, SourcePorts};
 pub use regions::Translation;
 
 use deadlines::Deadlines;
+use groups::GroupTable;
 
 /// Keys of registered memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,6 +175,9 @@ pub enum ControlError {
     /// Attributes were refused.
     #[error(transparent)]
     Modify(#[from] ModifyError),
+    /// Attaching to a multicast group or detaching was refused, or is still needed.
+    #[error(transparent)]
+    Group(#[from] GroupError),
 }
 
 /// See the module's text.
@@ -196,6 +202,7 @@ pub struct Engine {
     keys: KeyTable,
     paths: PathTable,
     handles: AddressHandles,
+    groups: GroupTable,
     /// Queue pairs that may have something to send.
     ready: ReadyList,
     /// Queue pairs whose acknowledgement waits for the application.
@@ -236,6 +243,7 @@ impl Engine {
             keys,
             paths: PathTable::default(),
             handles: AddressHandles::default(),
+            groups: GroupTable::default(),
             ready: ReadyList::default(),
             held: ReadyList::default(),
             deadlines: Deadlines::default(),

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use crate::engine::ControlError;
 use crate::host::MappingError;
+use crate::link::JoinError;
 use crate::queue::{Overrun, PostError};
-use crate::software::{Forked, OpenError};
+use crate::software::{AttachError, Forked, OpenError};
 
 /// Why a call failed. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
@@ -61,10 +62,23 @@ pub enum VerbsError {
     /// The device belongs to another process.
     #[error(transparent)]
     Forked(#[from] Forked),
+    /// A multicast group could not be joined on the interface.
+    #[error(transparent)]
+    Join(#[from] JoinError),
 }
 
 impl From<crate::engine::ModifyError> for VerbsError {
     fn from(error: crate::engine::ModifyError) -> Self {
         Self::Control(error.into())
+    }
+}
+
+impl From<AttachError> for VerbsError {
+    fn from(error: AttachError) -> Self {
+        match error {
+            AttachError::Control(error) => Self::Control(error),
+            AttachError::Join(error) => Self::Join(error),
+            AttachError::Forked(error) => Self::Forked(error),
+        }
     }
 }

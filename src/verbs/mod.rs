@@ -27,9 +27,10 @@ mod shared;
 mod window;
 
 pub use crate::engine::{
-    AsyncEvent, ControlError, Counter, Counters, Limits, ModifyError, QueuePairStatus,
+    AsyncEvent, ControlError, Counter, Counters, GroupError, Limits, ModifyError, QueuePairStatus,
 };
 pub use crate::host::Gid;
+pub use crate::link::JoinError;
 pub use crate::memory::{AccessError, OnDemandCapabilities, OwnedMemory, RegisterError};
 pub use crate::queue::{
     Access, AddressHandleId, AddressVector, Attachment, Completion, CompletionKind,

@@ -6,6 +6,7 @@
 mod acknowledgements;
 mod check_order;
 mod duplicates;
+mod groups;
 mod harness;
 mod hostile;
 mod lessons;
@@ -24,4 +25,6 @@ mod segmentation;
 mod sequence;
 mod states;
 mod timers;
+mod uc;
+mod ud;
 mod window;

@@ -13,7 +13,7 @@ use crate::transport::requests::{
     class_of, complete_send, consumes_receive, message_of, read_payload, release,
 };
 use crate::transport::segment::{Class, Shape};
-use crate::wire::{Deth, Headers, Message, Psn, SendTail, Service};
+use crate::wire::{Deth, Headers, Message, Psn, Qpn, SendTail, Service};
 
 /// The request that is being sent.
 #[derive(Clone, Copy, Debug)]
@@ -179,7 +179,10 @@ impl Sender {
             let deth = Deth { qkey, reserved: 0, source: base.number() };
             let tail = immediate.map_or(SendTail::Plain, SendTail::Immediate);
             let message = Message::SendOnly(tail);
-            let mut headers = Headers::request(Service::Ud(deth), message, to.queue_pair, self.psn);
+            // A group is no queue pair: whatever the request says, the number is that of groups.
+            let group = peer.flow.destination.is_multicast();
+            let destination = if group { Qpn::MULTICAST } else { to.queue_pair };
+            let mut headers = Headers::request(Service::Ud(deth), message, destination, self.psn);
             headers.migration = base.migration;
             headers.solicited = sending.flags.solicited;
             return Some((headers, payload, peer));
