@@ -286,7 +286,7 @@ impl Requester {
         if span > Psn::MAX_SPAN {
             return Err(Blocked::Span);
         }
-        entry.failure = entry.failure.or(local::carry_out(base, ctx, &head.operation));
+        entry.failure = entry.failure.or_else(|| local::carry_out(base, ctx, &head.operation));
         self.unfinished_reads += u32::from(entry.needs_response());
         self.end = entry.end();
         self.next_position = self.next_position.wrapping_add(1);
