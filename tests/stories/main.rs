@@ -20,6 +20,7 @@ mod segmentation;
 mod sequence;
 mod states;
 mod timers;
+mod transitions;
 mod uc;
 mod ud;
 mod window;
