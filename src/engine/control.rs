@@ -1,17 +1,15 @@
 //! Control: what applications create, change and destroy. Nothing here is on the data path.
 
-use std::ops::Range;
-
-use super::{AsyncEvent, ControlError, Engine, MemoryKeys, QueuePairOptions, QueuePairStatus};
-use crate::memory::{Backing, DomainId, OwnedMemory};
+use super::{AsyncEvent, ControlError, Counter, Engine, QueuePairOptions, QueuePairStatus};
+use crate::memory::DomainId;
 use crate::queue::sync::Arc;
 use crate::queue::{
-    Access, AddressHandleId, AddressVector, CompletionQueue, QueueCapacities, QueuePairAttributes,
+    AddressHandleId, AddressVector, CompletionQueue, QueueCapacities, QueuePairAttributes,
     QueuePairQueues, ReceiveQueue,
 };
 use crate::time::Instant;
 use crate::transport::{Device, Peer, QueuePair};
-use crate::wire::{Flow, Lkey, Qpn, Rkey};
+use crate::wire::{Flow, Qpn};
 
 impl Engine {
     /// A new protection domain.
@@ -35,90 +33,18 @@ impl Engine {
     /// It does not exist, or memory or queue pairs still lie in it.
     pub fn release_domain(&mut self, domain: DomainId) -> Result<(), ControlError> {
         self.check_domain(domain)?;
-        let regions = self.keys.count_in(domain);
+        let (regions, windows) = self.keys.count_in(domain);
         let pairs = self.live_pairs().filter(|pair| pair.base.domain == domain).count();
         let handles = self.handles.count_in(domain);
-        if regions + pairs + handles > 0 {
-            return Err(ControlError::DomainBusy { regions, pairs, handles });
+        if regions + windows + pairs + handles > 0 {
+            return Err(ControlError::DomainBusy { regions, windows, pairs, handles });
         }
         self.domains.remove(&domain);
         Ok(())
     }
 
-    fn check_domain(&self, domain: DomainId) -> Result<(), ControlError> {
+    pub(super) fn check_domain(&self, domain: DomainId) -> Result<(), ControlError> {
         if self.domains.contains(&domain) { Ok(()) } else { Err(ControlError::NoSuchDomain) }
-    }
-
-    /// Registers memory, which is named by its real address.
-    ///
-    /// # Errors
-    /// Unknown domain, limit reached, or rights that make no sense together.
-    pub fn register(
-        &mut self,
-        domain: DomainId,
-        memory: std::sync::Arc<OwnedMemory>,
-        access: Access,
-    ) -> Result<MemoryKeys, ControlError> {
-        let base = memory.address();
-        self.register_backing(domain, Backing::owned(memory), base, access)
-    }
-
-    /// Registers the part `range` of memory; work requests and peers name its first byte by `base`.
-    ///
-    /// # Errors
-    /// As [`Engine::register`], or the part does not lie inside the memory.
-    pub fn register_part(
-        &mut self,
-        domain: DomainId,
-        memory: std::sync::Arc<OwnedMemory>,
-        range: Range<usize>,
-        base: u64,
-        access: Access,
-    ) -> Result<MemoryKeys, ControlError> {
-        let backing = Backing::part(memory, range)?;
-        self.register_backing(domain, backing, base, access)
-    }
-
-    /// Registers memory that someone else keeps; work requests name its first byte by `base`.
-    ///
-    /// # Errors
-    /// As [`Engine::register`].
-    ///
-    /// # Safety
-    /// Until the key is deregistered, the range must stay mapped, readable, and writable if
-    /// `access` allows anyone to write; and no Rust reference may claim that it does not change.
-    #[allow(unsafe_code, reason = "passes the caller's promise on")]
-    pub unsafe fn register_foreign(
-        &mut self,
-        domain: DomainId,
-        start: *mut u8,
-        length: usize,
-        base: u64,
-        access: Access,
-    ) -> Result<MemoryKeys, ControlError> {
-        // SAFETY: the caller promises what `foreign` asks for.
-        let backing = unsafe { Backing::foreign(start, length) };
-        self.register_backing(domain, backing, base, access)
-    }
-
-    fn register_backing(
-        &mut self,
-        domain: DomainId,
-        backing: Backing,
-        base: u64,
-        access: Access,
-    ) -> Result<MemoryKeys, ControlError> {
-        self.check_domain(domain)?;
-        let key = self.keys.register(backing, base, domain, access)?;
-        Ok(MemoryKeys { local: Lkey::new(key), remote: Rkey::new(key) })
-    }
-
-    /// Ends a registration. From the return on nothing touches the memory.
-    ///
-    /// # Errors
-    /// There is no such key.
-    pub fn deregister(&mut self, key: Lkey) -> Result<(), ControlError> {
-        if self.keys.deregister(key.value()) { Ok(()) } else { Err(ControlError::NoSuchKey(key)) }
     }
 
     /// A new completion queue for at least `capacity` completions.
@@ -225,6 +151,7 @@ impl Engine {
             self.pairs.push(None);
         }
         self.pairs[slot as usize] = Some(Box::new(pair));
+        self.pair_counters.begin(slot);
         self.by_number.insert(number, slot);
         Ok(queues)
     }
@@ -287,9 +214,15 @@ impl Engine {
         check_range("receives as a limit", limit, 0, queue.capacity())?;
         queue.set_limit(limit);
         if queue.take_limit_event() {
-            self.effects.event(AsyncEvent::SharedReceiveQueueLimit(Arc::clone(queue)));
+            self.event(AsyncEvent::SharedReceiveQueueLimit(Arc::clone(queue)));
         }
         Ok(())
+    }
+
+    /// Reports an event that belongs to no queue pair.
+    fn event(&mut self, event: AsyncEvent) {
+        let counter = if self.effects.event(event) { Counter::Event } else { Counter::LostEvent };
+        self.counters.count(counter);
     }
 
     /// Ends a shared receive queue.
@@ -377,18 +310,20 @@ impl Engine {
         let slot = self.slot_of(number)?;
         let pair = self.pairs[slot as usize].as_ref().ok_or(ControlError::NoSuchPair(number))?;
         let queues = &pair.base.queues;
+        let own_receives = Some(queues.receive_queue()).filter(|_| !queues.shares_receives());
         Ok(QueuePairStatus {
             attributes: pair.attributes(),
             capacities: QueueCapacities {
                 send_requests: queues.send_queue().capacity(),
-                receive_requests: queues.receive_queue().capacity(),
+                receive_requests: own_receives.map_or(0, ReceiveQueue::capacity),
                 send_segments: queues.send_queue().max_segments() as u32,
-                receive_segments: queues.receive_queue().max_segments() as u32,
+                receive_segments: own_receives.map_or(0, ReceiveQueue::max_segments) as u32,
                 inline_bytes: queues.send_queue().max_inline() as u32,
             },
             kind: queues.kind(),
             domain: pair.base.domain,
             signal_all: pair.base.signal_all,
+            is_draining: pair.is_draining(),
         })
     }
 
@@ -404,12 +339,14 @@ impl Engine {
             pair.base.queues.set_state(crate::queue::QueuePairState::Reset);
             pair.base.queues.leave_completions();
             pair.leave_path(ctx);
+            ctx.keys.unbind_all_over(number);
         });
         self.ready.remove(slot);
         self.held.remove(slot);
         self.deadlines.remove(slot);
         self.by_number.remove(&number);
         self.pairs[slot as usize] = None;
+        self.pair_counters.end(slot);
         self.free_slots.push(slot);
         Ok(())
     }

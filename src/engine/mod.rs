@@ -16,6 +16,7 @@ mod deadlines;
 mod groups;
 mod limits;
 mod port;
+mod regions;
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -26,15 +27,19 @@ use crate::queue::{
     CompletionQueue, Doorbells, QueueCapacities, QueuePairAttributes, QueuePairKind, ReceiveQueue,
 };
 use crate::rng::Rng;
-use crate::transport::{AddressHandles, PathTable, QueuePair, ReadyList};
+use crate::transport::{AddressHandles, PairCounters, PathTable, QueuePair, ReadyList};
 use crate::wire::{Lkey, Qpn, Rkey};
 
-pub use crate::transport::{AsyncEvent, AttributeList, Counter, Counters, Effects, ModifyError};
+pub use crate::transport::{
+    AsyncEvent, AsyncEventKind, AttributeList, Counter, Counters, Effects, EventSubject,
+    ModifyError,
+};
 pub use crate::wire::IdentificationRule;
 pub use data::TurnReport;
 pub use groups::GroupError;
 pub use limits::{EngineOptions, Limits};
 pub use port::{Port, PortCapabilities, SourcePorts};
+pub use regions::Translation;
 
 use deadlines::Deadlines;
 use groups::GroupTable;
@@ -68,9 +73,10 @@ pub struct QueuePairOptions {
 /// What a queue pair is at the moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct QueuePairStatus {
-    /// Attributes that were set, and the state.
+    /// State, and the attributes that were set, none in RESET. The PSNs are those of the next packet
+    /// that will be sent for the first time, and of the next one that is expected (UD expects none).
     pub attributes: QueuePairAttributes,
-    /// Sizes as they are.
+    /// Sizes as they are. Those of receives are 0 if they come from a shared queue.
     pub capacities: QueueCapacities,
     /// Transport.
     pub kind: QueuePairKind,
@@ -78,6 +84,9 @@ pub struct QueuePairStatus {
     pub domain: DomainId,
     /// Whether every send gives a completion.
     pub signal_all: bool,
+    /// Whether messages are still under way in SQD; the event for the end of draining comes when
+    /// this ends.
+    pub is_draining: bool,
 }
 
 /// Why a control call was refused. Nothing was changed.
@@ -109,12 +118,14 @@ pub enum ControlError {
     NoSuchDomain,
     /// The protection domain is in use.
     #[error(
-        "the protection domain is in use by {regions} memory regions, {pairs} queue pairs and \
-         {handles} address handles: end them first"
+        "the protection domain is in use by {regions} memory regions, {windows} memory windows, \
+         {pairs} queue pairs and {handles} address handles: end them first"
     )]
     DomainBusy {
         /// Memory regions in it.
         regions: usize,
+        /// Memory windows in it.
+        windows: usize,
         /// Queue pairs in it.
         pairs: usize,
         /// Address handles in it.
@@ -123,6 +134,18 @@ pub enum ControlError {
     /// No memory has this key.
     #[error("no memory is registered under key {0}")]
     NoSuchKey(Lkey),
+    /// Memory windows are bound to the region.
+    #[error(
+        "{windows} memory windows are bound to the region: invalidate, unbind or deallocate them \
+         first"
+    )]
+    RegionBusy {
+        /// How many.
+        windows: u32,
+    },
+    /// The memory window was deallocated, or is of another device.
+    #[error("there is no such memory window on this device")]
+    NoSuchWindow,
     /// Memory could not be registered.
     #[error(transparent)]
     Register(#[from] RegisterError),
@@ -194,6 +217,7 @@ pub struct Engine {
     deadlines: Deadlines,
     effects: Effects,
     counters: Counters,
+    pair_counters: PairCounters,
 }
 
 impl Engine {
@@ -202,7 +226,7 @@ impl Engine {
         options.limits = options.limits.possible(options.numbers());
         let mut rng = Rng::new(options.seed);
         let next_index = rng.next_u32() as u16;
-        let keys = KeyTable::new(options.limits.regions, rng.fork());
+        let keys = KeyTable::new(options.limits.regions, options.limits.windows, rng.fork());
         let rises = port.identification == IdentificationRule::BasePlusIndex;
         let source_ports = match &port.source_ports {
             SourcePorts::Any => Vec::new(),
@@ -233,6 +257,7 @@ impl Engine {
             deadlines: Deadlines::default(),
             effects: Effects::default(),
             counters: Counters::default(),
+            pair_counters: PairCounters::default(),
             options,
         }
     }
@@ -257,14 +282,26 @@ impl Engine {
         self.mtu
     }
 
-    /// What has been counted.
+    /// What has been counted for the device and all queue pairs that it has had.
     pub fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// What has been counted for a queue pair since it was created. Packets that could be matched
+    /// to none (malformed, or of an unknown number) count for the device only; one with a wrong
+    /// ICRC counts for the queue pair whose number it carries, right or not.
+    ///
+    /// # Errors
+    /// There is no such queue pair.
+    pub fn queue_pair_counters(&self, number: Qpn) -> Result<&Counters, ControlError> {
+        let slot = self.slot_of(number)?;
+        self.pair_counters.get(slot).ok_or(ControlError::NoSuchPair(number))
     }
 
     /// Moves what turns and control calls have collected to `into`, keeping both sides' storage.
     pub fn take_effects(&mut self, into: &mut Effects) {
         into.notifications.append(&mut self.effects.notifications);
+        into.wakes.append(&mut self.effects.wakes);
         into.events.append(&mut self.effects.events);
     }
 

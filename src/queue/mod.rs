@@ -22,8 +22,9 @@ mod send;
 mod state;
 pub mod sync;
 mod unpolled;
+mod wakers;
 
-pub use crate::memory::{Access, Sge};
+pub use crate::memory::{Access, Sge, WindowBind, WindowId, WindowKind};
 pub use attributes::{AddressVector, Attribute, PathMtu, QueuePairAttributes};
 pub use completion::{
     Attachment, Completion, CompletionKind, CompletionQueue, CompletionStatus, Notify, Overrun,
@@ -39,3 +40,5 @@ pub use send::SendQueue;
 pub use state::{QueuePairKind, QueuePairState};
 
 pub(crate) use send::{SegmentList, SendData, SendHead};
+#[cfg_attr(loom, allow(unused_imports, reason = "devices are not modelled"))]
+pub(crate) use wakers::{WakerKey, Wakers};

@@ -1,6 +1,7 @@
 //! Send work requests as packets and completions: what all transports share.
 
 use super::context::{Base, Context};
+use super::counters::Counter;
 use super::segment::{Class, Piece};
 use crate::memory::{KeyFault, gather};
 use crate::queue::{
@@ -18,7 +19,7 @@ pub(super) const fn class_of(operation: &SendOperation) -> Class {
         SendOperation::Write(_) | SendOperation::WriteWithImmediate(..) => Class::Write,
         SendOperation::Read(_) => Class::Read,
         SendOperation::CompareSwap { .. } | SendOperation::FetchAdd { .. } => Class::Atomic,
-        SendOperation::LocalInvalidate(_) => Class::Local,
+        SendOperation::LocalInvalidate(_) | SendOperation::BindWindow(_) => Class::Local,
     }
 }
 
@@ -61,7 +62,9 @@ pub(super) fn message_of(operation: &SendOperation, length: u32, piece: &Piece) 
         SendOperation::SendTo { immediate, .. } => {
             send_message(piece, immediate.map_or(SendTail::Plain, SendTail::Immediate))
         }
-        SendOperation::Read(_) | SendOperation::LocalInvalidate(_) => {
+        SendOperation::Read(_)
+        | SendOperation::LocalInvalidate(_)
+        | SendOperation::BindWindow(_) => {
             unreachable!("a READ is built from its part, a local operation has no packet")
         }
     }
@@ -103,6 +106,20 @@ const fn kind_of(operation: &SendOperation) -> CompletionKind {
         SendOperation::CompareSwap { .. } => CompletionKind::CompareSwap,
         SendOperation::FetchAdd { .. } => CompletionKind::FetchAdd,
         SendOperation::LocalInvalidate(_) => CompletionKind::LocalInvalidate,
+        SendOperation::BindWindow(_) => CompletionKind::BindWindow,
+    }
+}
+
+/// Counts a request that was carried out, whether it gives a completion or not.
+pub(super) fn count_finished(ctx: &mut Context<'_>, operation: &SendOperation) {
+    match kind_of(operation) {
+        CompletionKind::Send => ctx.count(Counter::FinishedSend),
+        CompletionKind::Write => ctx.count(Counter::FinishedWrite),
+        CompletionKind::Read => ctx.count(Counter::FinishedRead),
+        CompletionKind::CompareSwap | CompletionKind::FetchAdd => {
+            ctx.count(Counter::FinishedAtomic);
+        }
+        _ => {}
     }
 }
 

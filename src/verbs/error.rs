@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::engine::ControlError;
 use crate::host::MappingError;
 use crate::link::JoinError;
-use crate::queue::Overrun;
+use crate::queue::{Overrun, PostError};
 use crate::software::{AttachError, Forked, OpenError};
 
 /// Why a call failed. Nothing was changed.
@@ -46,6 +46,13 @@ pub enum VerbsError {
     /// A completion queue has one completion channel at most.
     #[error("the completion queue has a completion channel already, with which it stays")]
     HasChannel,
+    /// A window of type 2 is bound by posting what [`MemoryWindow::bind`](super::MemoryWindow::bind)
+    /// makes.
+    #[error("only a memory window of type 1 is bound by this call: post a bind request instead")]
+    WindowKind,
+    /// A work request was not taken.
+    #[error(transparent)]
+    Post(#[from] PostError),
     /// There is not that much memory.
     #[error("{length} bytes of memory cannot be allocated: ask for less")]
     OutOfMemory {

@@ -12,6 +12,7 @@ mod hostile;
 mod lessons;
 mod limits;
 mod losses;
+mod memory_windows;
 mod not_ready;
 mod queues;
 mod requester_answers;
