@@ -26,6 +26,7 @@ mod segmentation;
 mod sequence;
 mod states;
 mod timers;
+mod transitions;
 mod uc;
 mod ud;
 mod window;
