@@ -80,6 +80,8 @@ pub struct QueuePairStatus {
     pub domain: DomainId,
     /// Whether every send gives a completion.
     pub signal_all: bool,
+    /// In SQD, and started messages have not all finished (verbs: sq_draining).
+    pub draining: bool,
 }
 
 /// Why a control call was refused. Nothing was changed.

@@ -51,6 +51,7 @@ impl QueuePair {
             domain,
             signal_all,
             migration,
+            finite_credits: false,
             attributes: QueuePairAttributes::default(),
             chunk: READ_CHUNK,
             peer: None,
@@ -268,7 +269,7 @@ impl QueuePair {
         } else if let Some(status) = self.sending.due_failure() {
             self.on_send_failure(ctx, status);
         }
-        let drained = self.state() == QueuePairState::Sqd && self.sending.is_drained();
+        let drained = self.state() == QueuePairState::Sqd && !self.is_draining();
         if drained && std::mem::take(&mut self.drain_event_owed) {
             ctx.effects.event(AsyncEvent::SendQueueDrained(self.base.number()));
         }
@@ -360,6 +361,11 @@ impl QueuePair {
             current_state: Some(state),
             ..self.base.attributes
         }
+    }
+
+    /// Whether it is in SQD with started messages that have not finished.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.state() == QueuePairState::Sqd && !self.sending.is_drained()
     }
 
     /// Panics if the state contradicts itself; for tests.
