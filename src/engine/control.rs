@@ -139,7 +139,7 @@ impl Engine {
             Arc::clone(&self.doorbells),
             shared.map(Arc::clone),
         ));
-        let pair = QueuePair::new(
+        let mut pair = QueuePair::new(
             slot,
             Arc::clone(&queues),
             options.domain,
@@ -147,6 +147,7 @@ impl Engine {
             self.options.migration,
             self.device().source_port(number, Qpn::default()),
         );
+        pair.base.finite_credits = self.options.finite_credits;
         if slot as usize == self.pairs.len() {
             self.pairs.push(None);
         }

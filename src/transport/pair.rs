@@ -51,6 +51,7 @@ impl QueuePair {
             domain,
             signal_all,
             migration,
+            finite_credits: false,
             attributes: QueuePairAttributes::default(),
             chunk: READ_CHUNK,
             peer: None,

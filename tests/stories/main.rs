@@ -5,6 +5,7 @@
 
 mod acknowledgements;
 mod check_order;
+mod credits;
 mod duplicates;
 mod groups;
 mod harness;
