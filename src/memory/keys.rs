@@ -15,6 +15,11 @@ use crate::rng::Rng;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DomainId(pub(crate) u32);
 
+impl DomainId {
+    /// No domain: nothing lies in it. Queue pairs that have none of their own (XRC TGT) show it.
+    pub const NONE: Self = Self(0);
+}
+
 /// Why a key did not give access. The same for local and remote keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyFault {

@@ -104,9 +104,9 @@ impl ProtectionDomain {
         requests: u32,
         segments: u32,
     ) -> Result<SharedReceiveQueue, VerbsError> {
-        let create = self
-            .context()
-            .control(|engine, _| engine.create_shared_receive_queue(requests, segments));
+        let create = self.context().control(|engine, _| {
+            engine.create_shared_receive_queue(self.inner.id, requests, segments)
+        });
         Ok(SharedReceiveQueue::new(self.clone(), create??))
     }
 

@@ -9,6 +9,7 @@
 //! against 6.9 with the ACK after it). One that is asked for inside of a message is not held.
 
 use super::responder::Responder;
+use crate::memory::DomainId;
 use crate::queue::Access;
 use crate::time::{Instant, MICROSECOND};
 use crate::transport::burst::BurstWriter;
@@ -38,15 +39,17 @@ pub(super) struct Job {
 /// What a reply carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// READ responses, `next` of `packets` still to send.
-    Read { reth: Reth, packets: u32, next: u32 },
+    /// READ responses, `next` of `packets` still to send; the key counts in `domain`.
+    Read { reth: Reth, domain: DomainId, packets: u32, next: u32 },
     /// What an atomic found.
     Atomic { original: u64 },
 }
 
 impl Answer {
-    pub(super) fn read(reth: Reth, mtu: u32) -> Self {
-        Self::Read { reth, packets: packets_of(reth.length, mtu), next: 0 }
+    /// The answer to the READ at hand.
+    pub(super) fn read(base: &Base, reth: Reth) -> Self {
+        let packets = packets_of(reth.length, base.mtu());
+        Self::Read { reth, domain: base.served_domain(), packets, next: 0 }
     }
 }
 
@@ -142,11 +145,11 @@ impl Responder {
         writer: &mut BurstWriter<'_>,
     ) -> Result<bool, Fault> {
         loop {
-            let Some(Job { psn, msn, repeated, answer: Answer::Read { reth, packets, next } }) =
-                self.jobs.front_mut()
-            else {
+            let Some(Job { psn, msn, repeated, answer }) = self.jobs.front_mut() else {
                 return Ok(true);
             };
+            let Answer::Read { reth, domain, packets, next } = answer else { return Ok(true) };
+            let domain = *domain;
             let offset = *next * base.mtu();
             let length = (reth.length - offset).min(base.mtu()) as usize;
             let message = response_message(*next, *packets, ack(*msn));
@@ -155,7 +158,7 @@ impl Responder {
                 return Ok(false);
             }
             let added = writer
-                .add(&headers, length, |target| read_response(base, ctx, reth, offset, target));
+                .add(&headers, length, |target| read_response(ctx, domain, reth, offset, target));
             if added.is_err() && *repeated {
                 self.jobs.pop_front();
                 ctx.count(Counter::DropDuplicateWithoutRecord);
@@ -240,8 +243,8 @@ const fn response_message(index: u32, packets: u32, aeth: Aeth) -> Message {
 
 /// Copies response data into a packet; the key is looked up for each packet.
 fn read_response(
-    base: &Base,
     ctx: &Context<'_>,
+    domain: DomainId,
     reth: &Reth,
     offset: u32,
     target: &mut [u8],
@@ -251,7 +254,7 @@ fn read_response(
     }
     let address = reth.address.checked_add(offset.into()).ok_or(Fault::ReadFailed)?;
     let key = reth.key.value();
-    let span = ctx.keys.span(key, base.domain, address, target.len(), Access::REMOTE_READ);
+    let span = ctx.keys.span(key, domain, address, target.len(), Access::REMOTE_READ);
     span.map_err(|_| Fault::ReadFailed)?.read(target);
     Ok(())
 }

@@ -201,7 +201,7 @@ impl Responder {
             return None;
         }
         check_read_allowed(base).and_then(|()| check_read(base, ctx, reth)).ok()?;
-        let answer = Answer::read(*reth, base.mtu());
+        let answer = Answer::read(base, *reth);
         Some(Job { psn, msn: record.msn, repeated: true, answer })
     }
 
@@ -239,6 +239,7 @@ impl Responder {
     ) -> Result<(), Refusal> {
         let message = &headers.message;
         self.assembly.check_sequence(message)?;
+        self.assembly.check_named_queue(base)?;
         match *message {
             Message::ReadRequest(reth) => return self.read(base, ctx, reth),
             Message::CompareSwap(eth) => {
@@ -274,7 +275,7 @@ impl Responder {
         self.msn = self.msn.next();
         let msn = self.msn;
         self.remember(base, Record { first, packets, msn, kind: RecordKind::Read(reth) });
-        let answer = Answer::read(reth, base.mtu());
+        let answer = Answer::read(base, reth);
         self.jobs.push_back(Job { psn: first, msn, repeated: false, answer });
         self.expected = first.add(packets);
         Ok(())
@@ -294,7 +295,7 @@ impl Responder {
         if !eth.address.is_multiple_of(8) {
             return Err(Fault::Misaligned.into());
         }
-        let original = ctx.keys.atomic(eth.key.value(), base.domain, eth.address, change);
+        let original = ctx.keys.atomic(eth.key.value(), base.served_domain(), eth.address, change);
         let original = original.map_err(|fault| match fault {
             KeyFault::Misaligned => Fault::Misaligned,
             _ => Fault::RemoteAccess,
@@ -353,7 +354,7 @@ fn check_read(base: &Base, ctx: &Context<'_>, reth: &Reth) -> Result<(), Fault> 
     let (key, length) = (reth.key.value(), reth.length as usize);
     if length > 0 {
         ctx.keys
-            .span(key, base.domain, reth.address, length, Access::REMOTE_READ)
+            .span(key, base.served_domain(), reth.address, length, Access::REMOTE_READ)
             .map_err(|_| Fault::RemoteAccess)?;
     }
     Ok(())
