@@ -220,7 +220,10 @@ impl Engine {
             return Err(Counter::DropUnexpectedOpcode);
         }
         self.check_icrc(burst, index, segment)?;
-        let slot = self.admit(burst, bth.destination, service, bth.pkey)?;
+        let slot = self.admit(burst, bth.destination, service, bth.pkey).map_err(|reason| {
+            let stray = service != Service::Rc && reason == Counter::DropWrongTransport;
+            if stray { Counter::DropUnexpectedOpcode } else { reason }
+        })?;
         self.with_pair(slot, now, |pair, ctx| pair.handle_unsupported(ctx, bth.psn));
         Ok(())
     }

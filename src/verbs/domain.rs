@@ -70,6 +70,10 @@ impl ProtectionDomain {
         &self.inner.context
     }
 
+    pub(super) fn id(&self) -> DomainId {
+        self.inner.id
+    }
+
     /// Registers memory; its address is that of its first byte.
     ///
     /// # Errors
@@ -107,7 +111,7 @@ impl ProtectionDomain {
         let create = self.context().control(|engine, _| {
             engine.create_shared_receive_queue(self.inner.id, requests, segments)
         });
-        Ok(SharedReceiveQueue::new(self.clone(), create??))
+        Ok(SharedReceiveQueue::new(self.clone(), create??, None))
     }
 
     /// A new address handle: how datagrams reach the port at an address.

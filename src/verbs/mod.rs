@@ -24,6 +24,7 @@ mod error;
 mod pair;
 mod region;
 mod shared;
+mod xrc;
 
 pub use crate::engine::{
     AsyncEvent, ControlError, Counter, Counters, Limits, ModifyError, QueuePairStatus,
@@ -36,7 +37,7 @@ pub use crate::queue::{
     QueuePairAttributes, QueuePairKind, QueuePairState, ReceiveRequest, Remote, SendFlags,
     SendOperation, SendRequest, Sge,
 };
-pub use crate::wire::{Immediate, Lkey, Psn, QKey, Qpn, Rkey};
+pub use crate::wire::{Immediate, Lkey, Psn, QKey, Qpn, Rkey, Srqn};
 pub use address::AddressHandle;
 pub use completion::{CompletionChannel, CompletionQueue};
 pub use connect::{ConnectOptions, Endpoint, connect_pair};
@@ -47,3 +48,4 @@ pub use error::VerbsError;
 pub use pair::QueuePair;
 pub use region::{ForeignRegion, MemoryRegion};
 pub use shared::SharedReceiveQueue;
+pub use xrc::{XrcDomain, XrcDomainOptions, XrcQueueOptions, XrcTarget, connect_xrc};

@@ -20,3 +20,5 @@ mod sequence;
 mod states;
 mod timers;
 mod window;
+mod xrc_initiator;
+mod xrc_target;
