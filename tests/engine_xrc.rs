@@ -420,7 +420,8 @@ fn what_is_in_use_cannot_be_ended() {
     let busy = engine.destroy_completion_queue(completions);
     assert_eq!(busy, Err(ControlError::CompletionQueueBusy { users: 1 }));
     let busy = engine.release_domain(*domain);
-    let expected = ControlError::DomainBusy { regions: 0, pairs: 0, queues: 1, handles: 0 };
+    let expected =
+        ControlError::DomainBusy { regions: 0, windows: 0, pairs: 0, queues: 1, handles: 0 };
     assert_eq!(busy, Err(expected));
     engine.destroy_shared_receive_queue(&queue).unwrap();
     engine.close_xrc_domain(xrc_domain).unwrap();

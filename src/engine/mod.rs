@@ -13,8 +13,10 @@
 mod control;
 mod data;
 mod deadlines;
+mod groups;
 mod limits;
 mod port;
+mod regions;
 mod xrc;
 
 use std::collections::{HashMap, HashSet};
@@ -26,17 +28,25 @@ use crate::queue::{
     CompletionQueue, Doorbells, QueueCapacities, QueuePairAttributes, QueuePairKind, XrcDomainId,
 };
 use crate::rng::Rng;
-use crate::transport::{AddressHandles, PathTable, QueuePair, ReadyList, SharedQueues};
+use crate::transport::{
+    AddressHandles, PairCounters, PathTable, QueuePair, ReadyList, SharedQueues,
+};
 use crate::wire::{Lkey, Qpn, Rkey};
 
-pub use crate::transport::{AsyncEvent, AttributeList, Counter, Counters, Effects, ModifyError};
+pub use crate::transport::{
+    AsyncEvent, AsyncEventKind, AttributeList, Counter, Counters, Effects, EventSubject,
+    ModifyError,
+};
 pub use crate::wire::IdentificationRule;
 pub use data::TurnReport;
+pub use groups::GroupError;
 pub use limits::{EngineOptions, Limits};
 pub use port::{Port, PortCapabilities, SourcePorts};
+pub use regions::Translation;
 pub use xrc::{XrcFile, XrcOpen, XrcQueueOptions};
 
 use deadlines::Deadlines;
+use groups::GroupTable;
 use xrc::XrcDomains;
 
 /// Keys of registered memory.
@@ -68,9 +78,10 @@ pub struct QueuePairOptions {
 /// What a queue pair is at the moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct QueuePairStatus {
-    /// Attributes that were set, and the state.
+    /// State, and the attributes that were set, none in RESET. The PSNs are those of the next packet
+    /// that will be sent for the first time, and of the next one that is expected (UD expects none).
     pub attributes: QueuePairAttributes,
-    /// Sizes as they are.
+    /// Sizes as they are. Those of receives are 0 if they come from a shared queue.
     pub capacities: QueueCapacities,
     /// Transport.
     pub kind: QueuePairKind,
@@ -80,6 +91,9 @@ pub struct QueuePairStatus {
     pub xrc_domain: Option<XrcDomainId>,
     /// Whether every send gives a completion.
     pub signal_all: bool,
+    /// Whether messages are still under way in SQD; the event for the end of draining comes when
+    /// this ends.
+    pub is_draining: bool,
 }
 
 /// Why a control call was refused. Nothing was changed.
@@ -111,12 +125,15 @@ pub enum ControlError {
     NoSuchDomain,
     /// The protection domain is in use.
     #[error(
-        "the protection domain is in use by {regions} memory regions, {pairs} queue pairs, {queues} \
-         shared receive queues and {handles} address handles: end them first"
+        "the protection domain is in use by {regions} memory regions, {windows} memory windows, \
+         {pairs} queue pairs, {queues} shared receive queues and {handles} address handles: end \
+         them first"
     )]
     DomainBusy {
         /// Memory regions in it.
         regions: usize,
+        /// Memory windows in it.
+        windows: usize,
         /// Queue pairs in it.
         pairs: usize,
         /// Shared receive queues in it.
@@ -127,6 +144,18 @@ pub enum ControlError {
     /// No memory has this key.
     #[error("no memory is registered under key {0}")]
     NoSuchKey(Lkey),
+    /// Memory windows are bound to the region.
+    #[error(
+        "{windows} memory windows are bound to the region: invalidate, unbind or deallocate them \
+         first"
+    )]
+    RegionBusy {
+        /// How many.
+        windows: u32,
+    },
+    /// The memory window was deallocated, or is of another device.
+    #[error("there is no such memory window on this device")]
+    NoSuchWindow,
     /// Memory could not be registered.
     #[error(transparent)]
     Register(#[from] RegisterError),
@@ -201,6 +230,9 @@ pub enum ControlError {
     /// Attributes were refused.
     #[error(transparent)]
     Modify(#[from] ModifyError),
+    /// Attaching to a multicast group or detaching was refused, or is still needed.
+    #[error(transparent)]
+    Group(#[from] GroupError),
 }
 
 /// See the module's text.
@@ -226,6 +258,7 @@ pub struct Engine {
     keys: KeyTable,
     paths: PathTable,
     handles: AddressHandles,
+    groups: GroupTable,
     /// Queue pairs that may have something to send.
     ready: ReadyList,
     /// Queue pairs whose acknowledgement waits for the application.
@@ -233,6 +266,7 @@ pub struct Engine {
     deadlines: Deadlines,
     effects: Effects,
     counters: Counters,
+    pair_counters: PairCounters,
 }
 
 impl Engine {
@@ -241,7 +275,7 @@ impl Engine {
         options.limits = options.limits.possible(options.numbers());
         let mut rng = Rng::new(options.seed);
         let next_index = rng.next_u32() as u16;
-        let keys = KeyTable::new(options.limits.regions, rng.fork());
+        let keys = KeyTable::new(options.limits.regions, options.limits.windows, rng.fork());
         let rises = port.identification == IdentificationRule::BasePlusIndex;
         let source_ports = match &port.source_ports {
             SourcePorts::Any => Vec::new(),
@@ -267,11 +301,13 @@ impl Engine {
             keys,
             paths: PathTable::default(),
             handles: AddressHandles::default(),
+            groups: GroupTable::default(),
             ready: ReadyList::default(),
             held: ReadyList::default(),
             deadlines: Deadlines::default(),
             effects: Effects::default(),
             counters: Counters::default(),
+            pair_counters: PairCounters::default(),
             options,
         }
     }
@@ -296,14 +332,26 @@ impl Engine {
         self.mtu
     }
 
-    /// What has been counted.
+    /// What has been counted for the device and all queue pairs that it has had.
     pub fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// What has been counted for a queue pair since it was created. Packets that could be matched
+    /// to none (malformed, or of an unknown number) count for the device only; one with a wrong
+    /// ICRC counts for the queue pair whose number it carries, right or not.
+    ///
+    /// # Errors
+    /// There is no such queue pair.
+    pub fn queue_pair_counters(&self, number: Qpn) -> Result<&Counters, ControlError> {
+        let slot = self.slot_of(number)?;
+        self.pair_counters.get(slot).ok_or(ControlError::NoSuchPair(number))
     }
 
     /// Moves what turns and control calls have collected to `into`, keeping both sides' storage.
     pub fn take_effects(&mut self, into: &mut Effects) {
         into.notifications.append(&mut self.effects.notifications);
+        into.wakes.append(&mut self.effects.wakes);
         into.events.append(&mut self.effects.events);
     }
 

@@ -1,5 +1,6 @@
 //! The send queue: posted by any thread of the application, read by the engine.
 
+use super::flush::{FlushPlacement, FlushSelectivity};
 use super::request::{
     AddressHandleId, Datagram, MAX_MESSAGE, Payload, PostError, Remote, SendFlags, SendOperation,
     SendRequest, total_length,
@@ -7,7 +8,7 @@ use super::request::{
 use super::ring::{WordRing, get, halves, pair, put};
 use super::sync::{Arc, AtomicU64, Mutex, lock};
 use super::unpolled::Unpolled;
-use crate::memory::Sge;
+use crate::memory::{Access, Sge, WindowBind, WindowId, WindowKind};
 use crate::wire::{Immediate, Lkey, QKey, Qpn, Rkey, Srqn};
 
 // An entry: identifier, kind and counts, two keys, address, two operands, the peer's shared receive
@@ -27,6 +28,11 @@ const SOLICITED: u32 = 1 << 9;
 const FENCE: u32 = 1 << 10;
 const INLINE: u32 = 1 << 11;
 const COUNT_SHIFT: u32 = 16;
+
+/// Code of a bind request.
+const BIND_WINDOW: u32 = 16;
+/// In a bind request's rights: the window is of type 2.
+const TYPE_2: u64 = 1 << 32;
 
 /// A send queue of fixed capacity.
 pub struct SendQueue {
@@ -139,6 +145,9 @@ impl SendQueue {
             }
             Payload::Segments(segments) => total_length(segments),
         };
+        if length > 0 && request.operation.is_self_contained() {
+            return Err(PostError::NoLocalData(length));
+        }
         u32::try_from(length)
             .ok()
             .filter(|_| length <= MAX_MESSAGE)
@@ -275,6 +284,9 @@ const fn operation_code(operation: &SendOperation) -> u32 {
         SendOperation::LocalInvalidate(_) => 8,
         SendOperation::SendTo { immediate: None, .. } => 9,
         SendOperation::SendTo { immediate: Some(_), .. } => 10,
+        SendOperation::AtomicWrite { .. } => 11,
+        SendOperation::Flush { .. } => 12,
+        SendOperation::BindWindow(_) => BIND_WINDOW,
     }
 }
 
@@ -303,6 +315,16 @@ fn write_operation(entry: &[AtomicU64], operation: &SendOperation) {
             put(entry, OPERAND, add);
             (Some(remote), 0)
         }
+        SendOperation::AtomicWrite { remote, value } => {
+            put(entry, OPERAND, u64::from_le_bytes(value));
+            (Some(remote), 0)
+        }
+        SendOperation::Flush { remote, length, placement, selectivity } => {
+            let how = u32::from(placement.bits()) | u32::from(selectivity.code()) << 8;
+            put(entry, OPERAND, pair(length, how));
+            (Some(remote), 0)
+        }
+        SendOperation::BindWindow(bind) => return write_bind(entry, &bind),
     };
     let key = remote.map_or(0, |remote| remote.key.value());
     put(entry, KEYS, pair(extra, key));
@@ -328,7 +350,47 @@ fn read_operation(entry: &[AtomicU64], code: u32) -> SendOperation {
         7 => SendOperation::FetchAdd { remote, add: get(entry, OPERAND) },
         9 => SendOperation::SendTo { to: read_datagram(entry), immediate: None },
         10 => SendOperation::SendTo { to: read_datagram(entry), immediate: Some(immediate) },
+        11 => SendOperation::AtomicWrite { remote, value: get(entry, OPERAND).to_le_bytes() },
+        12 => read_flush(entry, remote),
+        BIND_WINDOW => SendOperation::BindWindow(read_bind(entry)),
         _ => SendOperation::LocalInvalidate(Rkey::new(extra)),
+    }
+}
+
+fn read_flush(entry: &[AtomicU64], remote: Remote) -> SendOperation {
+    let (length, how) = halves(get(entry, OPERAND));
+    let placement = FlushPlacement::from_bits(how as u8);
+    let selectivity = FlushSelectivity::from_code((how >> 8) as u8);
+    SendOperation::Flush {
+        remote,
+        length,
+        // Only what was written comes back.
+        placement: placement.unwrap_or(FlushPlacement::GlobalVisibility),
+        selectivity: selectivity.unwrap_or(FlushSelectivity::Range),
+    }
+}
+
+fn write_bind(entry: &[AtomicU64], bind: &WindowBind) {
+    let kind = if bind.kind == WindowKind::Type2B { TYPE_2 } else { 0 };
+    put(entry, KEYS, pair(bind.key().value(), bind.region.value()));
+    put(entry, ADDRESS, bind.address);
+    put(entry, OPERAND, bind.length);
+    put(entry, COMPARE, kind | u64::from(bind.access.bits()));
+}
+
+fn read_bind(entry: &[AtomicU64]) -> WindowBind {
+    let (key, region) = halves(get(entry, KEYS));
+    let rights = get(entry, COMPARE);
+    let kind = if rights & TYPE_2 != 0 { WindowKind::Type2B } else { WindowKind::Type1 };
+    WindowBind {
+        window: WindowId::of_key(Rkey::new(key)),
+        kind,
+        portion: key as u8,
+        region: Lkey::new(region),
+        address: get(entry, ADDRESS),
+        length: get(entry, OPERAND),
+        // They were rights when they were written.
+        access: Access::from_bits(rights as u32).unwrap_or_default(),
     }
 }
 

@@ -35,6 +35,8 @@ pub(crate) enum Fault {
     XrcDomain,
     /// READ data could not be read after the request had been accepted.
     ReadFailed,
+    /// Written bytes could not be made to survive a loss of power.
+    FlushFailed,
 }
 
 /// The event at the responder.
@@ -45,6 +47,8 @@ pub(crate) enum FaultEvent {
     AccessError,
     InvalidXrceth,
     XrcDomainViolation,
+    /// The fault is on our side.
+    Fatal,
 }
 
 impl Fault {
@@ -66,7 +70,9 @@ impl Fault {
             | Self::RemoteAccessWithReceive
             | Self::NoSuchSharedQueue
             | Self::XrcDomain => NakCode::RemoteAccessError,
-            Self::ReceiveProtection | Self::ReadFailed => NakCode::RemoteOperationalError,
+            Self::ReceiveProtection | Self::ReadFailed | Self::FlushFailed => {
+                NakCode::RemoteOperationalError
+            }
         }
     }
 
@@ -89,6 +95,7 @@ impl Fault {
             Self::RemoteAccess => FaultEvent::AccessError,
             Self::NoSuchSharedQueue => FaultEvent::InvalidXrceth,
             Self::XrcDomain => FaultEvent::XrcDomainViolation,
+            Self::ReadFailed | Self::FlushFailed => FaultEvent::Fatal,
             _ => FaultEvent::RequestError,
         }
     }

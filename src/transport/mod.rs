@@ -16,9 +16,11 @@ mod burst;
 mod context;
 mod counters;
 mod effects;
+mod event_kind;
 mod fault;
 mod halves;
 mod handles;
+mod local;
 mod pace;
 mod pair;
 mod path;
@@ -33,11 +35,13 @@ mod table;
 mod unacked;
 
 pub use counters::{Counter, Counters};
-pub use effects::{AsyncEvent, Effects};
+pub use effects::{AsyncEvent, Effects, EventSubject};
+pub use event_kind::AsyncEventKind;
 pub use table::{AttributeList, ModifyError};
 
 pub(crate) use burst::BurstRules;
 pub(crate) use context::{Context, Peer};
+pub(crate) use counters::PairCounters;
 pub(crate) use handles::AddressHandles;
 pub(crate) use pair::QueuePair;
 pub(crate) use path::PathTable;

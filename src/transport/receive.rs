@@ -34,7 +34,7 @@ impl Claim {
             queue.unpolled().add();
             queue.release_first();
             if queue.take_limit_event() {
-                ctx.effects.event(AsyncEvent::SharedReceiveQueueLimit(Arc::clone(queue)));
+                ctx.event(AsyncEvent::SharedReceiveQueueLimit(Arc::clone(queue)));
             }
             self.from = queue.number().map(|_| Arc::clone(queue));
             (self.held, self.id, self.length) = (true, receive.id, receive.length);
@@ -103,10 +103,6 @@ impl Claim {
             };
             room &= self.complete(base, ctx, completion);
             status = CompletionStatus::WorkRequestFlushed;
-        }
-        if base.queues.shares_receives() {
-            // From here on this queue pair takes nothing from the shared queue (o11-5.2.5).
-            ctx.effects.event(AsyncEvent::LastReceiveReached(base.number()));
         }
         room
     }

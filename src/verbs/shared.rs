@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::{CompletionQueue, ProtectionDomain, VerbsError, XrcDomain};
+use crate::engine::EventSubject;
 use crate::queue::{PostError, ReceiveQueue, ReceiveRequest, Sge};
 use crate::wire::Srqn;
 
@@ -25,6 +26,8 @@ impl Drop for Inner {
         // Queue pairs that use it hold this value, so none is left.
         let context = self.domain.context();
         let _ = context.control(|engine, _| engine.destroy_shared_receive_queue(&self.queue));
+        let subject = EventSubject::SharedReceiveQueue(Arc::clone(&self.queue));
+        context.device().forget_events(&subject);
     }
 }
 

@@ -9,7 +9,7 @@
 //! against 6.9 with the ACK after it). One that is asked for inside of a message is not held.
 
 use super::responder::Responder;
-use crate::memory::DomainId;
+use crate::memory::Accessor;
 use crate::queue::Access;
 use crate::time::{Instant, MICROSECOND};
 use crate::transport::burst::BurstWriter;
@@ -39,17 +39,19 @@ pub(super) struct Job {
 /// What a reply carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// READ responses, `next` of `packets` still to send; the key counts in `domain`.
-    Read { reth: Reth, domain: DomainId, packets: u32, next: u32 },
+    /// READ responses, `next` of `packets` still to send, as far as `access` reaches.
+    Read { reth: Reth, access: Accessor, packets: u32, next: u32 },
     /// What an atomic found.
     Atomic { original: u64 },
+    /// An ATOMIC WRITE or a FLUSH is done.
+    Done,
 }
 
 impl Answer {
     /// The answer to the READ at hand.
     pub(super) fn read(base: &Base, reth: Reth) -> Self {
         let packets = packets_of(reth.length, base.mtu());
-        Self::Read { reth, domain: base.served_domain(), packets, next: 0 }
+        Self::Read { reth, access: base.peer_access(), packets, next: 0 }
     }
 }
 
@@ -58,7 +60,7 @@ impl Job {
     const fn end(&self) -> Psn {
         match self.answer {
             Answer::Read { packets, .. } => self.psn.add(packets),
-            Answer::Atomic { .. } => self.psn.next(),
+            Answer::Atomic { .. } | Answer::Done => self.psn.next(),
         }
     }
 }
@@ -124,6 +126,10 @@ impl Responder {
                     let message = Message::AtomicAcknowledge(ack(job.msn), original);
                     self.add(base, ctx, writer, message, job.psn)
                 }
+                Answer::Done => {
+                    let message = Message::ReadResponseOnly(ack(job.msn));
+                    self.add(base, ctx, writer, message, job.psn)
+                }
             };
             if !finished {
                 return Ok(());
@@ -148,8 +154,8 @@ impl Responder {
             let Some(Job { psn, msn, repeated, answer }) = self.jobs.front_mut() else {
                 return Ok(true);
             };
-            let Answer::Read { reth, domain, packets, next } = answer else { return Ok(true) };
-            let domain = *domain;
+            let Answer::Read { reth, access, packets, next } = answer else { return Ok(true) };
+            let access = *access;
             let offset = *next * base.mtu();
             let length = (reth.length - offset).min(base.mtu()) as usize;
             let message = response_message(*next, *packets, ack(*msn));
@@ -158,18 +164,17 @@ impl Responder {
                 return Ok(false);
             }
             let added = writer
-                .add(&headers, length, |target| read_response(ctx, domain, reth, offset, target));
+                .add(&headers, length, |target| read_response(ctx, access, reth, offset, target));
             if added.is_err() && *repeated {
                 self.jobs.pop_front();
                 ctx.count(Counter::DropDuplicateWithoutRecord);
                 return Ok(false);
             }
-            if added.is_err() {
+            if let Err(fault) = added {
                 let psn = headers.psn;
-                let code = Fault::ReadFailed.nak();
                 self.jobs.clear();
-                self.nak = Some(Nak::Error { psn, code });
-                return Err(Fault::ReadFailed);
+                self.nak = Some(Nak::Error { psn, code: fault.nak() });
+                return Err(fault);
             }
             ctx.count(Counter::SentPackets);
             *next += 1;
@@ -241,10 +246,11 @@ const fn response_message(index: u32, packets: u32, aeth: Aeth) -> Message {
     }
 }
 
-/// Copies response data into a packet; the key is looked up for each packet.
+/// Copies response data into a packet; the key is looked up for each packet. On-demand memory that
+/// is not mapped is an access error as long as no response has left, as a wrong key is.
 fn read_response(
     ctx: &Context<'_>,
-    domain: DomainId,
+    access: Accessor,
     reth: &Reth,
     offset: u32,
     target: &mut [u8],
@@ -254,7 +260,7 @@ fn read_response(
     }
     let address = reth.address.checked_add(offset.into()).ok_or(Fault::ReadFailed)?;
     let key = reth.key.value();
-    let span = ctx.keys.span(key, domain, address, target.len(), Access::REMOTE_READ);
-    span.map_err(|_| Fault::ReadFailed)?.read(target);
-    Ok(())
+    let span = ctx.keys.span(key, access, address, target.len(), Access::REMOTE_READ);
+    let read = span.map_err(|_| Fault::ReadFailed)?.read(target);
+    read.map_err(|_| if offset == 0 { Fault::RemoteAccess } else { Fault::ReadFailed })
 }

@@ -1,6 +1,6 @@
 //! The requester's other half: what the peer's answers and the passing of time do to it.
 
-use super::clock::Due;
+use super::clock::{Asked, Due};
 use super::requester::Requester;
 use crate::memory::scatter;
 use crate::queue::{CompletionStatus, SegmentList, SendData};
@@ -33,6 +33,9 @@ impl Requester {
             Message::Acknowledge(aeth) => self.on_acknowledge(base, ctx, psn, aeth),
             Message::ReadResponseFirst(_) | Message::ReadResponseMiddle => {
                 self.on_read_response(base, ctx, psn, payload, false);
+            }
+            Message::ReadResponseOnly(_) if self.awaits_confirmation(psn) => {
+                self.on_confirmation(base, ctx, psn, payload);
             }
             Message::ReadResponseLast(_) | Message::ReadResponseOnly(_) => {
                 self.on_read_response(base, ctx, psn, payload, true);
@@ -134,6 +137,25 @@ impl Requester {
         self.progress_to(base, ctx, psn.next());
     }
 
+    /// Whether an ATOMIC WRITE or a FLUSH owns `psn`: their answer looks like that to an empty READ.
+    fn awaits_confirmation(&self, psn: Psn) -> bool {
+        let class = self.index_at(psn).map(|index| self.outstanding[index].shape.class);
+        matches!(class, Some(Class::AtomicWrite | Class::Flush))
+    }
+
+    /// An ATOMIC WRITE or a FLUSH was carried out.
+    fn on_confirmation(&mut self, base: &Base, ctx: &mut Context<'_>, psn: Psn, payload: &[u8]) {
+        let class = self.index_at(psn).map_or(Class::Flush, |at| self.outstanding[at].shape.class);
+        let Some(index) = self.responding_entry(base, ctx, psn, class) else { return };
+        if !payload.is_empty() {
+            ctx.count(Counter::BadResponse);
+            self.fail(index, CompletionStatus::BadResponse);
+            return;
+        }
+        self.reads_in_flight = self.reads_in_flight.saturating_sub(1);
+        self.progress_to(base, ctx, psn.next());
+    }
+
     /// The outstanding request that a data response at `psn` answers. All before it is thereby
     /// acknowledged, if no response is missing.
     fn responding_entry(
@@ -166,7 +188,7 @@ impl Requester {
         if self.advance(base, ctx, target) {
             return true;
         }
-        if self.clock.may_step_back(self.oldest) {
+        if self.clock.may_step_back(base, ctx, self.oldest, Asked::Implied) {
             ctx.count(Counter::ImpliedNak);
             self.step_back(base, ctx, self.oldest != before);
         } else {
@@ -182,7 +204,7 @@ impl Requester {
         }
         let status = match code {
             NakCode::PsnSequenceError => {
-                if self.clock.may_step_back(self.oldest) {
+                if self.clock.may_step_back(base, ctx, self.oldest, Asked::Explicit) {
                     ctx.count(Counter::PacketSequenceError);
                     self.step_back(base, ctx, self.oldest != before);
                 } else {
@@ -213,7 +235,7 @@ impl Requester {
             return;
         }
         self.note_loss(base, ctx);
-        self.clock.stepped_back(base, ctx, self.oldest);
+        self.clock.stepped_back(base, ctx, self.oldest, self.highest);
         self.go_back(base, ctx);
     }
 
@@ -259,7 +281,10 @@ impl Requester {
         loop {
             match self.clock.take_due(ctx.now) {
                 Due::Nothing => return,
-                Due::RnrOver => ctx.ready.push(base.slot),
+                Due::RnrOver => {
+                    self.clock.resume_with_one();
+                    ctx.ready.push(base.slot);
+                }
                 Due::Probe => {
                     ctx.count(Counter::Probe);
                     self.send_again(base, ctx);

@@ -4,8 +4,8 @@
 use std::fmt;
 
 use uroce::wire::{
-    Aeth, AtomicEth, Credits, Headers, Immediate, Message, Msn, NakCode, PKey, Psn, Qpn, Reth,
-    Rkey, RnrTimer, SendTail, Service, Srqn, Syndrome, Xrceth,
+    Aeth, AtomicEth, Credits, Deth, Feth, Headers, Immediate, Message, Msn, NakCode, PKey, Psn,
+    QKey, Qpn, Reth, Rkey, RnrTimer, SendTail, Service, Srqn, Syndrome, Xrceth,
 };
 
 /// A frame, with what the story does not repeat left out.
@@ -36,6 +36,18 @@ impl Frame {
     /// The same answer on an extended reliable connection.
     pub fn xrc_answer(mut self) -> Self {
         self.headers.service = Service::XrcResponse;
+        self
+    }
+
+    /// The same on an unreliable connection.
+    pub fn uc(mut self) -> Self {
+        self.headers.service = Service::Uc;
+        self
+    }
+
+    /// The same as a datagram of the peer's queue pair `source`.
+    pub fn ud(mut self, qkey: QKey, source: u32) -> Self {
+        self.headers.service = Service::Ud(Deth { qkey, reserved: 0, source: Qpn::new(source) });
         self
     }
 
@@ -153,6 +165,20 @@ pub fn fetch_add(psn: i32, reth: Reth, add: u64) -> Frame {
     let Reth { address, key, .. } = reth;
     let eth = AtomicEth { address, key, swap_or_add: add, compare: 0 };
     Frame::new(Message::FetchAdd(eth), psn, &[])
+}
+
+pub fn atomic_write(psn: i32, reth: Reth, value: &[u8]) -> Frame {
+    Frame::new(Message::AtomicWrite(reth), psn, value)
+}
+
+/// `placement` and `selectivity` as in the header.
+pub fn flush(psn: i32, reth: Reth, placement: u8, selectivity: u8) -> Frame {
+    Frame::new(Message::Flush(Feth { reserved: 0, selectivity, placement }, reth), psn, &[])
+}
+
+/// The answer to ATOMIC WRITE and FLUSH.
+pub fn done(psn: i32, msn: u32) -> Frame {
+    read_response_only(psn, msn, &[])
 }
 
 /// What an ACK says, with `msn` messages finished.
