@@ -22,6 +22,8 @@ pub struct Limits {
     pub completions: u32,
     /// Shared receive queues.
     pub shared_receive_queues: u32,
+    /// XRC domains.
+    pub xrc_domains: u32,
     /// Protection domains.
     pub domains: u32,
     /// Memory regions, at most 2^24 - 1.
@@ -50,6 +52,7 @@ impl Default for Limits {
             completion_queues: 65_536,
             completions: 4_194_304,
             shared_receive_queues: 65_536,
+            xrc_domains: 65_536,
             domains: 65_536,
             regions: 1_048_576,
             windows: 1_048_576,

@@ -31,3 +31,5 @@ mod transitions;
 mod uc;
 mod ud;
 mod window;
+mod xrc_initiator;
+mod xrc_target;

@@ -5,7 +5,7 @@ use std::fmt;
 
 use uroce::wire::{
     Aeth, AtomicEth, Credits, Deth, Feth, Headers, Immediate, Message, Msn, NakCode, PKey, Psn,
-    QKey, Qpn, Reth, Rkey, RnrTimer, SendTail, Service, Syndrome,
+    QKey, Qpn, Reth, Rkey, RnrTimer, SendTail, Service, Srqn, Syndrome, Xrceth,
 };
 
 /// A frame, with what the story does not repeat left out.
@@ -25,6 +25,18 @@ impl Frame {
     pub fn of(service: Service, message: Message, psn: i32, payload: &[u8]) -> Self {
         let headers = Headers::request(service, message, Qpn::default(), Psn::new(psn as u32));
         Self { headers, payload: payload.to_vec() }
+    }
+
+    /// The same request on an extended reliable connection, for a shared receive queue.
+    pub fn xrc(mut self, srqn: Srqn) -> Self {
+        self.headers.service = Service::XrcRequest(Xrceth { reserved: 0, srqn });
+        self
+    }
+
+    /// The same answer on an extended reliable connection.
+    pub fn xrc_answer(mut self) -> Self {
+        self.headers.service = Service::XrcResponse;
+        self
     }
 
     /// The same on an unreliable connection.
@@ -73,6 +85,9 @@ impl fmt::Debug for Frame {
             &self.headers;
         let signed = ((psn.value() << 8) as i32) >> 8;
         write!(f, "psn {signed} {message:?}")?;
+        if let Service::XrcRequest(Xrceth { srqn, .. }) = service {
+            write!(f, " for {srqn}")?;
+        }
         let flags = [
             (*ack_request, " AckReq"),
             (*solicited, " solicited"),
