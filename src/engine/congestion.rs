@@ -3,7 +3,6 @@
 use std::net::IpAddr;
 
 use super::{CongestionOptions, ControlError, Engine, FlowRate};
-use crate::queue::QueuePairKind;
 use crate::time::Instant;
 use crate::transport::{BurstRules, Counter, DatagramSender, Notification};
 use crate::wire::{Flow, Headers, Message, Qpn, SentBurst, Service};
@@ -55,10 +54,9 @@ impl Engine {
     ) {
         let Some(pair) = &mut self.pairs[slot as usize] else { return };
         let options = &self.options.congestion;
-        let is_acknowledged =
-            !matches!(pair.base.queues.kind(), QueuePairKind::Uc | QueuePairKind::Ud);
+        let is_reliable = pair.base.queues.kind().is_reliable();
         // Where the transport acknowledges, its window knows how much a receiver can take.
-        if !slows(&headers.message) || (!marked && is_acknowledged) {
+        if !slows(&headers.message) || (!marked && is_reliable) {
             return;
         }
         if let Service::Ud(deth) = headers.service {
@@ -71,12 +69,9 @@ impl Engine {
                 destination: flow.source,
                 source_port: pair.base.source_port,
             };
-            // What comes to a group is sent to more than us, and a group cannot send.
-            if !back.source.is_multicast() {
-                let sender = DatagramSender { slot, address: flow.source, number: deth.source };
-                let notification = Notification { flow: back, destination: deth.source };
-                self.notifications.mark_datagram(now, options, sender, notification);
-            }
+            let sender = DatagramSender { slot, address: flow.source, number: deth.source };
+            let notification = Notification { slot, flow: back, destination: deth.source };
+            self.notifications.mark_datagram(now, options, sender, notification);
         } else if let Some((notification, notified)) = pair.notification() {
             self.notifications.mark(now, options, notified, notification);
         }
@@ -92,9 +87,10 @@ impl Engine {
             return None;
         }
         let options = &self.options.congestion;
-        let burst = self.notifications.emit(options, slot, rules, self.identification)?;
-        self.counters.count(Counter::SentPackets);
-        self.counters.count(Counter::SentCongestionNotification);
+        let (pair, burst) = self.notifications.emit(options, slot, rules, self.identification)?;
+        self.count_for(Some(pair), Counter::SentPackets, 1);
+        self.count_for(Some(pair), Counter::SentCongestionNotification, 1);
+        self.count_for(Some(pair), Counter::SentBytes, burst.length as u64);
         self.use_up_identifications(1);
         Some(burst)
     }

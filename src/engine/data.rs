@@ -8,7 +8,7 @@ use crate::time::Instant;
 use crate::transport::{ACK_HOLD, Arrival, BurstRules, CE, Context, Counter, QueuePair};
 use crate::wire::{
     Bth, Headers, IdentificationRule, Message, PKey, Packet, ParseError, Qpn, ReceivedBurst,
-    SentBurst, Service, Transport, icrc,
+    SentBurst, Service, Srqn, Transport, Xrceth, icrc,
 };
 
 /// What a turn did, and when the next one is due.
@@ -24,6 +24,9 @@ pub struct TurnReport {
     /// When the next turn is due if nothing happens; [`Instant::NEVER`] if never.
     pub next_deadline: Instant,
 }
+
+/// In place of the XRC extended header of a packet that cannot be read further.
+const NO_QUEUE: Xrceth = Xrceth { reserved: 0, srqn: Srqn::new(0) };
 
 impl Engine {
     /// One turn: doorbells, receive burst, deadlines, transmit burst. `budget` bounds the packets
@@ -91,6 +94,7 @@ impl Engine {
         step: impl FnOnce(&mut QueuePair, &mut Context<'_>) -> R,
     ) -> Option<R> {
         let pair = self.pairs.get_mut(slot as usize)?.as_mut()?;
+        let own_counters = self.pair_counters.get_mut(slot)?;
         let mut ctx = Context {
             now,
             turn: self.turn,
@@ -98,8 +102,10 @@ impl Engine {
             paths: &mut self.paths,
             handles: &self.handles,
             congestion: &self.options.congestion,
+            shared: &self.shared_queues,
             effects: &mut self.effects,
             counters: &mut self.counters,
+            own_counters,
             ready: &mut self.ready,
         };
         let result = step(pair, &mut ctx);
@@ -112,14 +118,37 @@ impl Engine {
 
     /// A burst that has arrived.
     pub(crate) fn handle_burst(&mut self, now: Instant, burst: &ReceivedBurst<'_>) {
+        let mut known = None;
         for (index, segment) in burst.segments().enumerate() {
-            self.counters.count(Counter::ReceivedPackets);
+            let slot = self.addressed(segment, &mut known);
+            self.count_for(slot, Counter::ReceivedPackets, 1);
+            self.count_for(slot, Counter::ReceivedBytes, segment.len() as u64);
             if burst.traffic_class & CE == CE {
-                self.counters.count(Counter::ReceivedCongestionMark);
+                self.count_for(slot, Counter::ReceivedCongestionMark, 1);
             }
             if let Err(reason) = self.handle_segment(now, burst, index, segment) {
-                self.counters.count(reason);
+                self.count_for(slot, reason, 1);
             }
+        }
+    }
+
+    /// The queue pair whose number a packet carries, if there is one. `known` spares the search for
+    /// the further packets of a burst.
+    fn addressed(&self, segment: &[u8], known: &mut Option<(Qpn, Option<u32>)>) -> Option<u32> {
+        let number = Bth::parse(segment.first_chunk()?).destination;
+        if let Some((_, slot)) = known.filter(|(known, _)| *known == number) {
+            return slot;
+        }
+        let slot = self.by_number.get(&number).copied();
+        *known = Some((number, slot));
+        slot
+    }
+
+    /// Counts for the device, and for the queue pair in a slot.
+    pub(super) fn count_for(&mut self, slot: Option<u32>, counter: Counter, amount: u64) {
+        self.counters.add(counter, amount);
+        if let Some(counters) = slot.and_then(|slot| self.pair_counters.get_mut(slot)) {
+            counters.add(counter, amount);
         }
     }
 
@@ -140,9 +169,12 @@ impl Engine {
         };
         let headers = &packet.headers;
         self.check_icrc(burst, index, segment)?;
-        let slot = self.admit(burst, headers.destination, headers.service, headers.pkey)?;
         let arrival =
             Arrival { flow: burst.flow, traffic_class: burst.traffic_class, length: segment.len() };
+        if headers.destination == Qpn::MULTICAST && burst.flow.destination.is_multicast() {
+            return self.handle_group_packet(now, burst, headers, &arrival, packet.payload);
+        }
+        let slot = self.admit(burst, headers.destination, headers.service, headers.pkey)?;
         let marked = burst.traffic_class & CE == CE;
         if marked || self.pressed {
             self.note_congestion(now, slot, headers, &burst.flow, marked);
@@ -195,15 +227,16 @@ impl Engine {
         match icrc::judge(burst, index, segment, self.options.strict) {
             icrc::Verdict::Right => Ok(()),
             icrc::Verdict::Recovered(_) => {
-                self.counters.count(Counter::RecoveredIdentification);
+                let slot = self.addressed(segment, &mut None);
+                self.count_for(slot, Counter::RecoveredIdentification, 1);
                 Ok(())
             }
             icrc::Verdict::Wrong => Err(Counter::DropBadIcrc),
         }
     }
 
-    /// An unknown opcode is dropped, except that an RC responder refuses a reserved one of its own
-    /// transport where a request was expected.
+    /// An unknown opcode is dropped, except that an RC or XRC responder refuses a reserved one of its
+    /// own transport where a request was expected.
     fn handle_unsupported(
         &mut self,
         now: Instant,
@@ -213,11 +246,19 @@ impl Engine {
     ) -> Result<(), Counter> {
         let bytes = segment.first_chunk().ok_or(Counter::DropMalformed)?;
         let bth = Bth::parse(bytes);
-        if Transport::of_byte(bth.opcode) != Some(Transport::Rc) || bth.version != 0 {
+        let service = match Transport::of_byte(bth.opcode) {
+            Some(Transport::Rc) => Service::Rc,
+            Some(Transport::Xrc) => Service::XrcRequest(NO_QUEUE),
+            _ => return Err(Counter::DropUnexpectedOpcode),
+        };
+        if bth.version != 0 {
             return Err(Counter::DropUnexpectedOpcode);
         }
         self.check_icrc(burst, index, segment)?;
-        let slot = self.admit(burst, bth.destination, Service::Rc, bth.pkey)?;
+        let slot = self.admit(burst, bth.destination, service, bth.pkey).map_err(|reason| {
+            let stray = service != Service::Rc && reason == Counter::DropWrongTransport;
+            if stray { Counter::DropUnexpectedOpcode } else { reason }
+        })?;
         self.with_pair(slot, now, |pair, ctx| pair.handle_unsupported(ctx, bth.psn));
         Ok(())
     }
@@ -265,6 +306,8 @@ const fn fits(service: Service, kind: QueuePairKind) -> bool {
         (Service::Rc, QueuePairKind::Rc)
             | (Service::Uc, QueuePairKind::Uc)
             | (Service::Ud(_), QueuePairKind::Ud)
+            | (Service::XrcRequest(_), QueuePairKind::XrcTarget)
+            | (Service::XrcResponse, QueuePairKind::XrcInitiator)
             | (Service::Congestion, _)
     )
 }

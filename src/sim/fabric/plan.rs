@@ -107,7 +107,7 @@ pub struct FabricPlan {
 }
 
 /// A kind of run that can be asked for by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct FabricScenario {
     /// Its name.
     pub name: &'static str,

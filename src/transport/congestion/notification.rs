@@ -26,6 +26,8 @@ const GROUP: usize = 8;
 /// A notification that is owed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Notification {
+    /// Slot of the queue pair that owes it.
+    pub(crate) slot: u32,
     /// Back to where the marked packet came from.
     pub(crate) flow: Flow,
     /// The queue pair that shall slow down.
@@ -118,15 +120,15 @@ impl NotificationPoint {
         self.owed.is_empty()
     }
 
-    /// Makes the frame of the oldest notification that is owed.
+    /// Makes the frame of the oldest notification that is owed; tells also who owed it.
     pub(crate) fn emit(
         &mut self,
         options: &CongestionOptions,
         slot: &mut [u8],
         rules: BurstRules,
         identification: u16,
-    ) -> Option<SentBurst> {
-        let Notification { flow, destination } = self.owed.pop_front()?;
+    ) -> Option<(u32, SentBurst)> {
+        let Notification { slot: pair, flow, destination } = self.owed.pop_front()?;
         let message = Message::CongestionNotification([0; 16]);
         let mut headers =
             Headers::request(Service::Congestion, message, destination, Psn::default());
@@ -137,7 +139,7 @@ impl NotificationPoint {
         writer.bind(&flow, options.notification_class());
         let added: Result<(), std::convert::Infallible> = writer.add(&headers, 0, |_| Ok(()));
         added.ok()?;
-        writer.finish()
+        Some((pair, writer.finish()?))
     }
 }
 
@@ -165,7 +167,7 @@ mod tests {
     fn notification(number: u32) -> Notification {
         let [source, destination] = [1, 2].map(|last| IpAddr::from(Ipv4Addr::new(10, 0, 0, last)));
         let flow = Flow { source, destination, source_port: 0xc000 };
-        Notification { flow, destination: Qpn::new(number) }
+        Notification { slot: 0, flow, destination: Qpn::new(number) }
     }
 
     fn sender(slot: u32, number: u32) -> DatagramSender {

@@ -29,8 +29,8 @@ pub struct CongestionOptions {
     pub min_time_between_cnps: u32,
     /// DSCP of notifications, 0 to 63: switches should prefer it.
     pub cnp_dscp: u8,
-    /// Where a flow's rate ends to rise and nothing is limited any more, in Mbit/s; 0 is the line's
-    /// speed, or 10 Gbit/s if nobody knows it.
+    /// Where a flow's rate ends to rise and nothing is limited any more, in Mbit/s: the line's speed.
+    /// A socket does not tell it; 0 assumes 10 Gbit/s.
     pub rpg_max_rate: u32,
     /// The least that cuts leave, in Mbit/s, at least 1.
     pub rpg_min_rate: u32,
