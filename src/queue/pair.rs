@@ -148,9 +148,8 @@ impl QueuePairQueues {
     /// Queues send requests in order until one is refused, and rings the bell. Returns how many
     /// were queued, and why the next one was not. The engine has to be given a turn afterwards.
     pub fn post_send(&self, requests: &[SendRequest<'_>]) -> (usize, Result<(), PostError>) {
-        let state = self.state();
-        if state < QueuePairState::Rts {
-            return (0, Err(PostError::WrongState(state, "send requests")));
+        if let Err(error) = self.may_post_send() {
+            return (0, Err(error));
         }
         let foreign = |request: &SendRequest<'_>| !request.operation.is_supported_by(self.kind);
         if let Some(place) = requests.iter().position(foreign) {
@@ -161,8 +160,24 @@ impl QueuePairQueues {
         self.post_supported(requests)
     }
 
+    fn may_post_send(&self) -> Result<(), PostError> {
+        match self.state() {
+            state if state < QueuePairState::Rts => {
+                Err(PostError::WrongState(state, "send requests"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn may_post_receive(&self) -> Result<(), PostError> {
+        match self.state() {
+            state @ QueuePairState::Reset => Err(PostError::WrongState(state, "receive requests")),
+            _ => Ok(()),
+        }
+    }
+
     fn post_supported(&self, requests: &[SendRequest<'_>]) -> (usize, Result<(), PostError>) {
-        let outcome = self.send.post(requests);
+        let outcome = self.send.post(requests, || self.may_post_send());
         if outcome.0 > 0 {
             self.doorbells.ring(self.slot);
         }
@@ -172,14 +187,10 @@ impl QueuePairQueues {
     /// Queues receive requests in order until one is refused. Returns how many were queued, and
     /// why the next one was not.
     pub fn post_receive(&self, requests: &[ReceiveRequest<'_>]) -> (usize, Result<(), PostError>) {
-        let state = self.state();
         if self.shares_receives {
             return (0, Err(PostError::SharedReceiveQueue));
         }
-        if state == QueuePairState::Reset {
-            return (0, Err(PostError::WrongState(state, "receive requests")));
-        }
-        let outcome = self.receive.post(requests);
+        let outcome = self.receive.post_if(requests, || self.may_post_receive());
         if outcome.0 > 0 {
             // In the error state the engine has to flush what was posted, and only it knows whether
             // that state began meanwhile.

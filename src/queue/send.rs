@@ -73,9 +73,16 @@ impl SendQueue {
     }
 
     /// Queues requests in order until one is refused. Returns how many were queued, and why the
-    /// next one was not.
-    pub(crate) fn post(&self, requests: &[SendRequest<'_>]) -> (usize, Result<(), PostError>) {
+    /// next one was not. `allowed` is asked where [`Self::clear`] cannot come in between.
+    pub(crate) fn post(
+        &self,
+        requests: &[SendRequest<'_>],
+        allowed: impl FnOnce() -> Result<(), PostError>,
+    ) -> (usize, Result<(), PostError>) {
         let _guard = lock(&self.posting);
+        if let Err(error) = allowed() {
+            return (0, Err(error));
+        }
         for (count, request) in requests.iter().enumerate() {
             if let Err(error) = self.post_one(request) {
                 return (count, Err(error));
@@ -179,7 +186,10 @@ impl SendQueue {
         self.ring.release(position);
     }
 
+    /// Forgets all entries. Whoever posts meanwhile comes before it, or is refused if its `allowed`
+    /// says so by then.
     pub(crate) fn clear(&self) {
+        let _guard = lock(&self.posting);
         self.ring.clear();
     }
 }
