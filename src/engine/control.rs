@@ -1,19 +1,15 @@
 //! Control: what applications create, change and destroy. Nothing here is on the data path.
 
-use std::ops::Range;
-
-use super::{
-    AsyncEvent, ControlError, Counter, Engine, MemoryKeys, QueuePairOptions, QueuePairStatus,
-};
-use crate::memory::{Backing, DomainId, OwnedMemory};
+use super::{AsyncEvent, ControlError, Counter, Engine, QueuePairOptions, QueuePairStatus};
+use crate::memory::DomainId;
 use crate::queue::sync::Arc;
 use crate::queue::{
-    Access, AddressHandleId, AddressVector, CompletionQueue, QueueCapacities, QueuePairAttributes,
+    AddressHandleId, AddressVector, CompletionQueue, QueueCapacities, QueuePairAttributes,
     QueuePairQueues, ReceiveQueue,
 };
 use crate::time::Instant;
 use crate::transport::{Device, Peer, QueuePair};
-use crate::wire::{Flow, Lkey, Qpn, Rkey};
+use crate::wire::{Flow, Qpn};
 
 impl Engine {
     /// A new protection domain.
@@ -37,90 +33,18 @@ impl Engine {
     /// It does not exist, or memory or queue pairs still lie in it.
     pub fn release_domain(&mut self, domain: DomainId) -> Result<(), ControlError> {
         self.check_domain(domain)?;
-        let regions = self.keys.count_in(domain);
+        let (regions, windows) = self.keys.count_in(domain);
         let pairs = self.live_pairs().filter(|pair| pair.base.domain == domain).count();
         let handles = self.handles.count_in(domain);
-        if regions + pairs + handles > 0 {
-            return Err(ControlError::DomainBusy { regions, pairs, handles });
+        if regions + windows + pairs + handles > 0 {
+            return Err(ControlError::DomainBusy { regions, windows, pairs, handles });
         }
         self.domains.remove(&domain);
         Ok(())
     }
 
-    fn check_domain(&self, domain: DomainId) -> Result<(), ControlError> {
+    pub(super) fn check_domain(&self, domain: DomainId) -> Result<(), ControlError> {
         if self.domains.contains(&domain) { Ok(()) } else { Err(ControlError::NoSuchDomain) }
-    }
-
-    /// Registers memory, which is named by its real address.
-    ///
-    /// # Errors
-    /// Unknown domain, limit reached, or rights that make no sense together.
-    pub fn register(
-        &mut self,
-        domain: DomainId,
-        memory: std::sync::Arc<OwnedMemory>,
-        access: Access,
-    ) -> Result<MemoryKeys, ControlError> {
-        let base = memory.address();
-        self.register_backing(domain, Backing::owned(memory), base, access)
-    }
-
-    /// Registers the part `range` of memory; work requests and peers name its first byte by `base`.
-    ///
-    /// # Errors
-    /// As [`Engine::register`], or the part does not lie inside the memory.
-    pub fn register_part(
-        &mut self,
-        domain: DomainId,
-        memory: std::sync::Arc<OwnedMemory>,
-        range: Range<usize>,
-        base: u64,
-        access: Access,
-    ) -> Result<MemoryKeys, ControlError> {
-        let backing = Backing::part(memory, range)?;
-        self.register_backing(domain, backing, base, access)
-    }
-
-    /// Registers memory that someone else keeps; work requests name its first byte by `base`.
-    ///
-    /// # Errors
-    /// As [`Engine::register`].
-    ///
-    /// # Safety
-    /// Until the key is deregistered, the range must stay mapped, readable, and writable if
-    /// `access` allows anyone to write; and no Rust reference may claim that it does not change.
-    #[allow(unsafe_code, reason = "passes the caller's promise on")]
-    pub unsafe fn register_foreign(
-        &mut self,
-        domain: DomainId,
-        start: *mut u8,
-        length: usize,
-        base: u64,
-        access: Access,
-    ) -> Result<MemoryKeys, ControlError> {
-        // SAFETY: the caller promises what `foreign` asks for.
-        let backing = unsafe { Backing::foreign(start, length) };
-        self.register_backing(domain, backing, base, access)
-    }
-
-    fn register_backing(
-        &mut self,
-        domain: DomainId,
-        backing: Backing,
-        base: u64,
-        access: Access,
-    ) -> Result<MemoryKeys, ControlError> {
-        self.check_domain(domain)?;
-        let key = self.keys.register(backing, base, domain, access)?;
-        Ok(MemoryKeys { local: Lkey::new(key), remote: Rkey::new(key) })
-    }
-
-    /// Ends a registration. From the return on nothing touches the memory.
-    ///
-    /// # Errors
-    /// There is no such key.
-    pub fn deregister(&mut self, key: Lkey) -> Result<(), ControlError> {
-        if self.keys.deregister(key.value()) { Ok(()) } else { Err(ControlError::NoSuchKey(key)) }
     }
 
     /// A new completion queue for at least `capacity` completions.
@@ -407,13 +331,15 @@ impl Engine {
     /// requests give none.
     ///
     /// # Errors
-    /// There is no such queue pair.
+    /// There is no such queue pair, or it is attached to multicast groups.
     pub fn destroy_queue_pair(&mut self, number: Qpn) -> Result<(), ControlError> {
         let slot = self.slot_of(number)?;
+        self.check_detached(number, slot)?;
         self.with_pair(slot, Instant::ZERO, |pair, ctx| {
             pair.base.queues.set_state(crate::queue::QueuePairState::Reset);
             pair.base.queues.leave_completions();
             pair.leave_path(ctx);
+            ctx.keys.unbind_all_over(number);
         });
         self.ready.remove(slot);
         self.held.remove(slot);

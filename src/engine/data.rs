@@ -163,9 +163,12 @@ impl Engine {
         };
         let headers = &packet.headers;
         self.check_icrc(burst, index, segment)?;
-        let slot = self.admit(burst, headers.destination, headers.service, headers.pkey)?;
         let arrival =
             Arrival { flow: burst.flow, traffic_class: burst.traffic_class, length: segment.len() };
+        if headers.destination == Qpn::MULTICAST && burst.flow.destination.is_multicast() {
+            return self.handle_group_packet(now, burst, headers, &arrival, packet.payload);
+        }
+        let slot = self.admit(burst, headers.destination, headers.service, headers.pkey)?;
         self.with_pair(slot, now, |pair, ctx| {
             dispatch(pair, ctx, headers, &arrival, packet.payload)
         })

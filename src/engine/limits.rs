@@ -26,8 +26,16 @@ pub struct Limits {
     pub domains: u32,
     /// Memory regions, at most 2^24 - 1.
     pub regions: u32,
+    /// Memory windows; with the regions, at most 2^24 - 1.
+    pub windows: u32,
     /// Address handles.
     pub address_handles: u32,
+    /// Multicast groups with members (max_mcast_grp). The link has a socket for each.
+    pub multicast_groups: u32,
+    /// Queue pairs in one multicast group (max_mcast_qp_attach).
+    pub multicast_members: u32,
+    /// Members of all multicast groups together (max_total_mcast_qp_attach).
+    pub multicast_attachments: u32,
     /// READs and atomics under way on a queue pair, in each direction.
     pub rd_atomic: u8,
 }
@@ -44,7 +52,11 @@ impl Default for Limits {
             shared_receive_queues: 65_536,
             domains: 65_536,
             regions: 1_048_576,
+            windows: 1_048_576,
             address_handles: 1_048_576,
+            multicast_groups: 256,
+            multicast_members: 1024,
+            multicast_attachments: 65_536,
             rd_atomic: 128,
         }
     }
@@ -54,12 +66,14 @@ impl Limits {
     /// The same, as far as they are possible where there are so many queue pair numbers.
     pub(super) fn possible(self, numbers: u32) -> Self {
         const POSITIONS: u32 = 1 << 31;
+        const KEYS: u32 = (1 << 24) - 1;
         Self {
             queue_pairs: self.queue_pairs.min(numbers),
             work_requests: self.work_requests.min(POSITIONS),
             segments: self.segments.min(u16::MAX.into()),
             completions: self.completions.min(POSITIONS),
-            regions: self.regions.min((1 << 24) - 1),
+            regions: self.regions.min(KEYS),
+            windows: self.windows.min(KEYS - self.regions.min(KEYS)),
             ..self
         }
     }
@@ -118,7 +132,8 @@ mod tests {
             work_requests: u32::MAX,
             segments: u32::MAX,
             completions: u32::MAX,
-            regions: u32::MAX,
+            regions: 0xff_fff0,
+            windows: u32::MAX,
             ..Limits::default()
         };
         let options = EngineOptions::new(1, Vec::new());
@@ -127,7 +142,10 @@ mod tests {
         assert_eq!(possible.work_requests.checked_next_power_of_two(), Some(1 << 31));
         assert_eq!(possible.completions, 1 << 31);
         assert_eq!(possible.segments, 65_535);
-        assert_eq!(possible.regions, 0xff_ffff);
+        assert_eq!((possible.regions, possible.windows), (0xff_fff0, 15));
+        let most = Limits { regions: u32::MAX, ..most };
+        let possible = most.possible(options.numbers());
+        assert_eq!((possible.regions, possible.windows), (0xff_ffff, 0));
         let usual = Limits::default();
         assert_eq!(usual.possible(65_536), usual);
     }

@@ -13,8 +13,10 @@
 mod control;
 mod data;
 mod deadlines;
+mod groups;
 mod limits;
 mod port;
+mod regions;
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -34,10 +36,13 @@ pub use crate::transport::{
 };
 pub use crate::wire::IdentificationRule;
 pub use data::TurnReport;
+pub use groups::GroupError;
 pub use limits::{EngineOptions, Limits};
 pub use port::{Port, PortCapabilities, SourcePorts};
+pub use regions::Translation;
 
 use deadlines::Deadlines;
+use groups::GroupTable;
 
 /// Keys of registered memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,12 +118,14 @@ pub enum ControlError {
     NoSuchDomain,
     /// The protection domain is in use.
     #[error(
-        "the protection domain is in use by {regions} memory regions, {pairs} queue pairs and \
-         {handles} address handles: end them first"
+        "the protection domain is in use by {regions} memory regions, {windows} memory windows, \
+         {pairs} queue pairs and {handles} address handles: end them first"
     )]
     DomainBusy {
         /// Memory regions in it.
         regions: usize,
+        /// Memory windows in it.
+        windows: usize,
         /// Queue pairs in it.
         pairs: usize,
         /// Address handles in it.
@@ -127,6 +134,18 @@ pub enum ControlError {
     /// No memory has this key.
     #[error("no memory is registered under key {0}")]
     NoSuchKey(Lkey),
+    /// Memory windows are bound to the region.
+    #[error(
+        "{windows} memory windows are bound to the region: invalidate, unbind or deallocate them \
+         first"
+    )]
+    RegionBusy {
+        /// How many.
+        windows: u32,
+    },
+    /// The memory window was deallocated, or is of another device.
+    #[error("there is no such memory window on this device")]
+    NoSuchWindow,
     /// Memory could not be registered.
     #[error(transparent)]
     Register(#[from] RegisterError),
@@ -163,6 +182,9 @@ pub enum ControlError {
     /// Attributes were refused.
     #[error(transparent)]
     Modify(#[from] ModifyError),
+    /// Attaching to a multicast group or detaching was refused, or is still needed.
+    #[error(transparent)]
+    Group(#[from] GroupError),
 }
 
 /// See the module's text.
@@ -187,6 +209,7 @@ pub struct Engine {
     keys: KeyTable,
     paths: PathTable,
     handles: AddressHandles,
+    groups: GroupTable,
     /// Queue pairs that may have something to send.
     ready: ReadyList,
     /// Queue pairs whose acknowledgement waits for the application.
@@ -203,7 +226,7 @@ impl Engine {
         options.limits = options.limits.possible(options.numbers());
         let mut rng = Rng::new(options.seed);
         let next_index = rng.next_u32() as u16;
-        let keys = KeyTable::new(options.limits.regions, rng.fork());
+        let keys = KeyTable::new(options.limits.regions, options.limits.windows, rng.fork());
         let rises = port.identification == IdentificationRule::BasePlusIndex;
         let source_ports = match &port.source_ports {
             SourcePorts::Any => Vec::new(),
@@ -228,6 +251,7 @@ impl Engine {
             keys,
             paths: PathTable::default(),
             handles: AddressHandles::default(),
+            groups: GroupTable::default(),
             ready: ReadyList::default(),
             held: ReadyList::default(),
             deadlines: Deadlines::default(),

@@ -15,7 +15,7 @@ use std::io::{self, Write};
 use std::net::IpAddr;
 use std::os::fd::RawFd;
 
-use super::{Link, LinkStatistics};
+use super::{JoinError, Link, LinkStatistics};
 use crate::engine::{IdentificationRule, Port, PortCapabilities};
 use crate::pcap::{Format, Writer};
 use crate::time::Instant;
@@ -231,6 +231,14 @@ impl<L: Link, W: Write + Send> Link for Recorded<L, W> {
 
     fn descriptors(&self) -> &[RawFd] {
         self.inner.descriptors()
+    }
+
+    fn join(&mut self, group: IpAddr) -> Result<(), JoinError> {
+        self.inner.join(group)
+    }
+
+    fn leave(&mut self, group: IpAddr) {
+        self.inner.leave(group);
     }
 
     fn statistics(&self) -> LinkStatistics {

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::copy::{copy_in, copy_out};
+use super::demand::{self, Unmapped};
 
 /// Memory for registration, zeroed, aligned to a page. Peers may change it at any time, so it is
 /// read and written by copying; a 64-bit word at an aligned offset can be accessed atomically,
@@ -166,13 +167,16 @@ impl std::fmt::Debug for OwnedMemory {
 pub(crate) struct Backing {
     start: usize,
     length: usize,
+    /// It may be unmapped at any time, and is reached through the kernel.
+    on_demand: bool,
     _owner: Option<Arc<OwnedMemory>>,
 }
 
 impl Backing {
     /// Memory that we own.
     pub(crate) fn owned(memory: Arc<OwnedMemory>) -> Self {
-        Self { start: memory.start.as_ptr() as usize, length: memory.length, _owner: Some(memory) }
+        let (start, length) = (memory.start.as_ptr() as usize, memory.length);
+        Self { start, length, on_demand: false, _owner: Some(memory) }
     }
 
     /// A part of memory that we own, if it lies inside.
@@ -180,7 +184,7 @@ impl Backing {
         let length = range.end.saturating_sub(range.start);
         memory.check(range.start, length)?;
         let start = memory.start.as_ptr() as usize + range.start;
-        Ok(Self { start, length, _owner: Some(memory) })
+        Ok(Self { start, length, on_demand: false, _owner: Some(memory) })
     }
 
     /// Memory that someone else keeps.
@@ -189,7 +193,40 @@ impl Backing {
     /// The range must stay mapped, readable, and writable if anything may write to it, until this
     /// value is dropped, and must not be behind Rust references that forbid concurrent access.
     pub(crate) unsafe fn foreign(start: *mut u8, length: usize) -> Self {
-        Self { start: start as usize, length, _owner: None }
+        Self { start: start as usize, length, on_demand: false, _owner: None }
+    }
+
+    /// Addresses of this process behind which there may be memory or not.
+    ///
+    /// # Safety
+    /// What is mapped there must not be behind Rust references that forbid concurrent access, as
+    /// far as anything will read or write it.
+    pub(crate) unsafe fn on_demand(start: *mut u8, length: usize) -> Self {
+        Self { start: start as usize, length, on_demand: true, _owner: None }
+    }
+
+    /// Every address of this process but the very last.
+    ///
+    /// # Safety
+    /// As [`Backing::on_demand`], for everything.
+    pub(crate) unsafe fn implicit() -> Self {
+        // SAFETY: the caller promises it.
+        unsafe { Self::on_demand(std::ptr::null_mut(), usize::MAX) }
+    }
+
+    /// Whether it may be unmapped at any time.
+    pub(super) fn is_on_demand(&self) -> bool {
+        self.on_demand
+    }
+
+    /// Real address of the first byte.
+    pub(super) fn address(&self) -> u64 {
+        self.start as u64
+    }
+
+    /// Whether it reaches beyond the end of the address space.
+    pub(super) fn wraps(&self) -> bool {
+        self.start.checked_add(self.length).is_none()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -197,17 +234,25 @@ impl Backing {
     }
 
     /// Copies `source` to `offset`, all of which must lie inside.
-    pub(super) fn copy_in(&self, offset: usize, source: &[u8]) {
+    pub(super) fn copy_in(&self, offset: usize, source: &[u8]) -> Result<(), Unmapped> {
         self.assert_inside(offset, source.len());
+        if self.on_demand {
+            return demand::write(self.start + offset, source);
+        }
         // SAFETY: inside the range, which whoever made this value vouches for.
         unsafe { copy_in((self.start + offset) as *mut u8, source) };
+        Ok(())
     }
 
     /// Copies from `offset` to all of `target`; the range must lie inside.
-    pub(super) fn copy_out(&self, offset: usize, target: &mut [u8]) {
+    pub(super) fn copy_out(&self, offset: usize, target: &mut [u8]) -> Result<(), Unmapped> {
         self.assert_inside(offset, target.len());
+        if self.on_demand {
+            return demand::read(self.start + offset, target);
+        }
         // SAFETY: as above.
         unsafe { copy_out(target, (self.start + offset) as *const u8) };
+        Ok(())
     }
 
     /// Whether a 64-bit atomic access at `offset` would be aligned.
@@ -219,6 +264,7 @@ impl Backing {
     pub(super) fn atomic(&self, offset: usize, change: AtomicChange) -> u64 {
         self.assert_inside(offset, 8);
         assert!(self.is_aligned(offset), "an atomic access was not checked for alignment");
+        assert!(!self.on_demand, "memory that may be unmapped has no atomic access");
         // SAFETY: eight aligned bytes inside the range.
         let word = unsafe { AtomicU64::from_ptr((self.start + offset) as *mut u64) };
         let order = Ordering::SeqCst;

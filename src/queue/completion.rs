@@ -122,10 +122,12 @@ pub enum CompletionKind {
     Receive = 6,
     /// A receive that a peer's WRITE with immediate consumed.
     ReceiveWriteWithImmediate = 7,
+    /// A memory window was bound.
+    BindWindow = 8,
 }
 
 impl CompletionKind {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Send,
         Self::Write,
         Self::Read,
@@ -134,6 +136,7 @@ impl CompletionKind {
         Self::LocalInvalidate,
         Self::Receive,
         Self::ReceiveWriteWithImmediate,
+        Self::BindWindow,
     ];
 
     fn from_number(number: u8) -> Self {

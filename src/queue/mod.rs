@@ -24,7 +24,7 @@ pub mod sync;
 mod unpolled;
 mod wakers;
 
-pub use crate::memory::{Access, Sge};
+pub use crate::memory::{Access, Sge, WindowBind, WindowId, WindowKind};
 pub use attributes::{AddressVector, Attribute, PathMtu, QueuePairAttributes};
 pub use completion::{
     Attachment, Completion, CompletionKind, CompletionQueue, CompletionStatus, Notify, Overrun,

@@ -1,6 +1,6 @@
 //! Work requests: what an application posts.
 
-use crate::memory::Sge;
+use crate::memory::{Sge, WindowBind};
 use crate::wire::{Immediate, QKey, Qpn, Rkey};
 
 /// A place in a peer's registered memory.
@@ -65,8 +65,13 @@ pub enum SendOperation {
         /// Four bytes for its completion.
         immediate: Option<Immediate>,
     },
-    /// Makes a local key invalid. No packet is sent.
+    /// Makes a local key invalid: that of a region registered with
+    /// [`Access::INVALIDATE`](crate::memory::Access::INVALIDATE), or of a window of type 2 that this
+    /// queue pair bound. No packet is sent.
     LocalInvalidate(Rkey),
+    /// Binds a memory window to a part of a region. No packet is sent. Later requests of the queue
+    /// may carry its new key to the peer.
+    BindWindow(WindowBind),
 }
 
 impl SendOperation {
@@ -76,6 +81,7 @@ impl SendOperation {
         match self {
             Self::SendTo { .. } => matches!(kind, Ud),
             Self::LocalInvalidate(_)
+            | Self::BindWindow(_)
             | Self::Send
             | Self::SendWithImmediate(_)
             | Self::Write(_)

@@ -7,7 +7,7 @@ use super::request::{
 use super::ring::{WordRing, get, halves, pair, put};
 use super::sync::{Arc, AtomicU64, Mutex, lock};
 use super::unpolled::Unpolled;
-use crate::memory::Sge;
+use crate::memory::{Access, Sge, WindowBind, WindowId, WindowKind};
 use crate::wire::{Immediate, Lkey, QKey, Qpn, Rkey};
 
 // An entry: identifier, kind and counts, two keys, address, two operands, then segments or bytes.
@@ -25,6 +25,11 @@ const SOLICITED: u32 = 1 << 9;
 const FENCE: u32 = 1 << 10;
 const INLINE: u32 = 1 << 11;
 const COUNT_SHIFT: u32 = 16;
+
+/// Code of a bind request.
+const BIND_WINDOW: u32 = 16;
+/// In a bind request's rights: the window is of type 2.
+const TYPE_2: u64 = 1 << 32;
 
 /// A send queue of fixed capacity.
 pub struct SendQueue {
@@ -275,6 +280,7 @@ const fn operation_code(operation: &SendOperation) -> u32 {
         SendOperation::LocalInvalidate(_) => 8,
         SendOperation::SendTo { immediate: None, .. } => 9,
         SendOperation::SendTo { immediate: Some(_), .. } => 10,
+        SendOperation::BindWindow(_) => BIND_WINDOW,
     }
 }
 
@@ -303,6 +309,7 @@ fn write_operation(entry: &[AtomicU64], operation: &SendOperation) {
             put(entry, OPERAND, add);
             (Some(remote), 0)
         }
+        SendOperation::BindWindow(bind) => return write_bind(entry, &bind),
     };
     let key = remote.map_or(0, |remote| remote.key.value());
     put(entry, KEYS, pair(extra, key));
@@ -328,7 +335,32 @@ fn read_operation(entry: &[AtomicU64], code: u32) -> SendOperation {
         7 => SendOperation::FetchAdd { remote, add: get(entry, OPERAND) },
         9 => SendOperation::SendTo { to: read_datagram(entry), immediate: None },
         10 => SendOperation::SendTo { to: read_datagram(entry), immediate: Some(immediate) },
+        BIND_WINDOW => SendOperation::BindWindow(read_bind(entry)),
         _ => SendOperation::LocalInvalidate(Rkey::new(extra)),
+    }
+}
+
+fn write_bind(entry: &[AtomicU64], bind: &WindowBind) {
+    let kind = if bind.kind == WindowKind::Type2B { TYPE_2 } else { 0 };
+    put(entry, KEYS, pair(bind.key().value(), bind.region.value()));
+    put(entry, ADDRESS, bind.address);
+    put(entry, OPERAND, bind.length);
+    put(entry, COMPARE, kind | u64::from(bind.access.bits()));
+}
+
+fn read_bind(entry: &[AtomicU64]) -> WindowBind {
+    let (key, region) = halves(get(entry, KEYS));
+    let rights = get(entry, COMPARE);
+    let kind = if rights & TYPE_2 != 0 { WindowKind::Type2B } else { WindowKind::Type1 };
+    WindowBind {
+        window: WindowId::of_key(Rkey::new(key)),
+        kind,
+        portion: key as u8,
+        region: Lkey::new(region),
+        address: get(entry, ADDRESS),
+        length: get(entry, OPERAND),
+        // They were rights when they were written.
+        access: Access::from_bits(rights as u32).unwrap_or_default(),
     }
 }
 

@@ -114,6 +114,10 @@ impl Device {
         })
     }
 
+    pub(super) fn driver(&self) -> &Driver {
+        &self.driver
+    }
+
     /// The name that it was opened under.
     pub fn name(&self) -> &str {
         &self.name

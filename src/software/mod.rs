@@ -35,6 +35,8 @@ mod fork;
 #[cfg(not(loom))]
 mod forward;
 #[cfg(not(loom))]
+mod groups;
+#[cfg(not(loom))]
 mod opening;
 #[cfg(not(loom))]
 mod options;
@@ -58,6 +60,7 @@ pub use self::{
         DeviceName, Environment, EnvironmentError, LinkKind, ProviderKind, Trace, parse_buffer_size,
     },
     error::OpenError,
+    groups::AttachError,
     options::{DeviceOptions, Drive},
     sharing::SharingStatistics,
     slots::{SlotError, slots_in_use},

@@ -30,7 +30,10 @@ use super::slots::{self, Slot};
 use super::steering::{self, QUESTION, Question, Steering, Step};
 use super::system;
 use crate::engine::{Port, PortCapabilities, SourcePorts};
-use crate::link::{Link, LinkStatistics, PortHolder, UdpError, UdpLink, UdpOptions};
+use crate::link::{
+    GroupSockets, JoinError, Link, LinkStatistics, PortHolder, UdpError, UdpLink, UdpOptions,
+    open_group_socket,
+};
 use crate::rng::Rng;
 use crate::time::{Instant, MICROSECOND, MILLISECOND};
 use crate::wire::{Flow, ReceivedBurst, SentBurst};
@@ -48,6 +51,7 @@ const MULTICAST: [u8; 3] = [0xff; 3];
 /// See the module's text.
 pub(super) struct SharedPort {
     link: Local<UdpLink>,
+    groups: GroupSockets<Local<Socket>>,
     router: Router,
     /// Held while this process measures the group.
     measuring: Option<Local<Socket>>,
@@ -122,12 +126,48 @@ impl SharedPort {
             epoll,
         };
         let descriptors = [router.epoll.as_raw_fd()];
-        Ok(Self { link, router, measuring: None, descriptors })
+        Ok(Self { link, groups: GroupSockets::default(), router, measuring: None, descriptors })
     }
 
     /// Whether this process has no socket of its own on the port.
     pub(super) fn is_guest(&self) -> bool {
         matches!(self.router.role, Role::Guest(..))
+    }
+
+    /// What arrives otherwise than at the port: from other processes and for groups.
+    fn receive_elsewhere(
+        &mut self,
+        budget: usize,
+        sink: &mut dyn FnMut(&ReceivedBurst<'_>),
+    ) -> usize {
+        let mut ready = [0; system::READY];
+        let count = self.router.look(&mut ready);
+        let mut packets = 0;
+        for descriptor in &ready[..count] {
+            let budget = budget.saturating_sub(packets);
+            let is_it = |socket: &Local<Socket>| socket.as_raw_fd() == *descriptor;
+            packets += match self.groups.receive(budget, is_it, sink) {
+                0 => self.router.receive_local(*descriptor, budget, sink),
+                received => received,
+            };
+        }
+        packets
+    }
+
+    /// Opens the socket of a group and lets the thread wake for it.
+    fn open_group(&self, group: IpAddr) -> Result<Local<Socket>, JoinError> {
+        let system = |error| JoinError::System { group, error };
+        let mut opened = Ok(());
+        let socket = Local::open_one(|| {
+            open_group_socket(self.link.options(), group).map_err(|error| {
+                opened = Err(error);
+                std::io::Error::other("told beside")
+            })
+        });
+        opened?;
+        let socket = socket.map_err(system)?;
+        system::add_to_epoll(self.router.epoll.as_fd(), socket.as_raw_fd()).map_err(system)?;
+        Ok(socket)
     }
 
     fn maintain(&mut self) {
@@ -350,20 +390,25 @@ impl Router {
         }
     }
 
-    /// Passes what other processes have handed over to `sink`; returns the number of packets.
-    fn receive_local(&mut self, budget: usize, sink: &mut dyn FnMut(&ReceivedBurst<'_>)) -> usize {
+    /// Descriptors of the set that are readable now, written to `ready`; returns how many.
+    fn look(&mut self, ready: &mut [RawFd; system::READY]) -> usize {
         self.looked = self.now;
-        let mut ready = [0; system::READY];
-        let count = system::ready_in_epoll(self.epoll.as_fd(), &mut ready);
-        let mut packets = 0;
-        for descriptor in &ready[..count] {
-            if *descriptor == self.slot.listener.as_raw_fd() {
-                self.accept();
-            } else if packets < budget {
-                packets += self.receive_from(*descriptor, budget - packets, sink);
-            }
+        system::ready_in_epoll(self.epoll.as_fd(), ready)
+    }
+
+    /// Passes what another process has handed over through a readable descriptor to `sink`; returns
+    /// the number of packets.
+    fn receive_local(
+        &mut self,
+        descriptor: RawFd,
+        budget: usize,
+        sink: &mut dyn FnMut(&ReceivedBurst<'_>),
+    ) -> usize {
+        if descriptor == self.slot.listener.as_raw_fd() {
+            self.accept();
+            return 0;
         }
-        packets
+        if budget == 0 { 0 } else { self.receive_from(descriptor, budget, sink) }
     }
 
     fn accept(&mut self) {
@@ -446,7 +491,7 @@ impl Port for SharedPort {
         let mut packets = link.receive(budget, &mut |burst| router.sort(burst, sink));
         let guest = matches!(router.role, Role::Guest(..));
         if packets < budget && (guest || router.now.since(router.looked) >= LOOK) {
-            packets += router.receive_local(budget - packets, sink);
+            packets += self.receive_elsewhere(budget - packets, sink);
         }
         self.maintain();
         packets
@@ -470,8 +515,20 @@ impl Link for SharedPort {
         &self.descriptors
     }
 
+    fn join(&mut self, group: IpAddr) -> Result<(), JoinError> {
+        if self.groups.socket_of(group).is_none() {
+            let socket = self.open_group(group)?;
+            self.groups.add(group, socket);
+        }
+        Ok(())
+    }
+
+    fn leave(&mut self, group: IpAddr) {
+        drop(self.groups.remove(group));
+    }
+
     fn statistics(&self) -> LinkStatistics {
-        self.link.statistics()
+        self.link.statistics().plus(&self.groups.statistics())
     }
 
     fn next_deadline(&self) -> Option<Instant> {

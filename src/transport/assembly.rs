@@ -184,7 +184,7 @@ impl Assembly {
             SendTail::Immediate(immediate) => Attachment::Immediate(immediate),
             SendTail::Invalidate(key) => {
                 // Checked above, and nothing has run in between.
-                let _ = ctx.keys.invalidate(key.value(), base.domain);
+                let _ = ctx.keys.invalidate(key.value(), base.domain, base.number());
                 Attachment::Invalidated(key)
             }
         };
@@ -380,7 +380,7 @@ fn check_write(base: &Base, ctx: &Context<'_>, reth: &Reth) -> Result<(), Refusa
     if reth.length > 0 {
         let (key, length) = (reth.key.value(), reth.length as usize);
         ctx.keys
-            .span(key, base.domain, reth.address, length, Access::REMOTE_WRITE)
+            .span(key, base.peer_access(), reth.address, length, Access::REMOTE_WRITE)
             .map_err(|_| Fault::RemoteAccess)?;
     }
     Ok(())
@@ -402,14 +402,13 @@ fn write_at(
     let key = reth.key.value();
     let span = ctx
         .keys
-        .span(key, base.domain, address, payload.len(), Access::REMOTE_WRITE)
+        .span(key, base.peer_access(), address, payload.len(), Access::REMOTE_WRITE)
         .map_err(|_| Fault::RemoteAccess)?;
-    span.write(payload);
-    Ok(())
+    span.write(payload).map_err(|_| Fault::RemoteAccess)
 }
 
 fn check_invalidation(base: &Base, ctx: &Context<'_>, key: Rkey) -> Result<(), Refusal> {
     ctx.keys
-        .can_invalidate(key.value(), base.domain)
+        .can_invalidate(key.value(), base.domain, base.number())
         .map_err(|_| Refusal::Fault(Fault::RemoteAccess))
 }

@@ -5,7 +5,7 @@ use super::effects::{AsyncEvent, Effects};
 use super::handles::AddressHandles;
 use super::path::{Path, PathId, PathTable};
 use super::ready::ReadyList;
-use crate::memory::{DomainId, KeyTable};
+use crate::memory::{Accessor, DomainId, KeyTable};
 use crate::queue::sync::Arc;
 use crate::queue::{
     Access, AddressVector, Completion, CompletionStatus, PathMtu, QueuePairAttributes,
@@ -153,6 +153,11 @@ impl Base {
 
     pub(crate) fn number(&self) -> Qpn {
         self.queues.number()
+    }
+
+    /// The peer, as one who wants to reach our memory.
+    pub(crate) fn peer_access(&self) -> Accessor {
+        Accessor::peer(self.domain, self.number())
     }
 
     /// The queue key that is sent for a work request's value: with bit 31 set, our own.

@@ -58,6 +58,8 @@ counters! {
     DropWrongState => "drop_wrong_state",
     /// Dropped: not from the connection's peer, or not to its address.
     DropWrongAddress => "drop_wrong_address",
+    /// Dropped: to a multicast group that no queue pair here is attached to.
+    DropNoGroupMember => "drop_no_group_member",
     /// Dropped: partition key mismatch.
     DropPkeyMismatch => "drop_pkey_mismatch",
     /// Dropped: an opcode that no endpoint of this kind receives.

@@ -20,6 +20,7 @@ mod event_kind;
 mod fault;
 mod halves;
 mod handles;
+mod local;
 mod pace;
 mod pair;
 mod path;

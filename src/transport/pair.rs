@@ -141,6 +141,7 @@ impl QueuePair {
         let kind = self.base.queues.kind();
         self.sending.give_up(&self.base, ctx);
         self.leave_path(ctx);
+        ctx.keys.unbind_all_over(self.base.number());
         self.base.queues.set_state(QueuePairState::Reset);
         self.base.queues.send.clear();
         if !self.base.queues.shares_receives() {

@@ -115,6 +115,16 @@ impl Path {
         }
     }
 
+    /// How long after a step back no answer can speak of what was sent by it. Sequence NAKs come
+    /// once, so that one too many that is ignored costs a probe: for them half a round trip is
+    /// taken, which none falls below for long, and nothing before one was measured.
+    pub(crate) fn answer_time(&self, explicit: bool) -> u64 {
+        match (explicit, self.smoothed_rtt) {
+            (true, rtt) => rtt.unwrap_or(0) / 2,
+            (false, rtt) => rtt.unwrap_or(MIN_PROBE),
+        }
+    }
+
     /// Remembers a queue pair that waits for room, once.
     pub(crate) fn wait(&mut self, slot: u32) {
         self.waiting.push(slot);

@@ -19,7 +19,7 @@ pub(super) const fn class_of(operation: &SendOperation) -> Class {
         SendOperation::Write(_) | SendOperation::WriteWithImmediate(..) => Class::Write,
         SendOperation::Read(_) => Class::Read,
         SendOperation::CompareSwap { .. } | SendOperation::FetchAdd { .. } => Class::Atomic,
-        SendOperation::LocalInvalidate(_) => Class::Local,
+        SendOperation::LocalInvalidate(_) | SendOperation::BindWindow(_) => Class::Local,
     }
 }
 
@@ -62,7 +62,9 @@ pub(super) fn message_of(operation: &SendOperation, length: u32, piece: &Piece) 
         SendOperation::SendTo { immediate, .. } => {
             send_message(piece, immediate.map_or(SendTail::Plain, SendTail::Immediate))
         }
-        SendOperation::Read(_) | SendOperation::LocalInvalidate(_) => {
+        SendOperation::Read(_)
+        | SendOperation::LocalInvalidate(_)
+        | SendOperation::BindWindow(_) => {
             unreachable!("a READ is built from its part, a local operation has no packet")
         }
     }
@@ -104,6 +106,7 @@ const fn kind_of(operation: &SendOperation) -> CompletionKind {
         SendOperation::CompareSwap { .. } => CompletionKind::CompareSwap,
         SendOperation::FetchAdd { .. } => CompletionKind::FetchAdd,
         SendOperation::LocalInvalidate(_) => CompletionKind::LocalInvalidate,
+        SendOperation::BindWindow(_) => CompletionKind::BindWindow,
     }
 }
 

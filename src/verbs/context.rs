@@ -7,6 +7,7 @@ use super::futures::NextEvent;
 use super::{CompletionQueue, DeviceInfo, ProtectionDomain, VerbsError};
 use crate::engine::{AsyncEvent, Engine, Limits};
 use crate::host::Gid;
+use crate::memory::OnDemandCapabilities;
 use crate::software::{Device, DeviceCounters, DeviceOptions};
 use crate::time::Instant;
 
@@ -36,6 +37,16 @@ impl Context {
 
     pub(super) fn device(&self) -> &Device {
         &self.device
+    }
+
+    pub(super) fn is_same_device(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.device, &other.device)
+    }
+
+    /// What on-demand memory can be used for; see
+    /// [`ProtectionDomain::register_on_demand`].
+    pub fn on_demand(&self) -> OnDemandCapabilities {
+        OnDemandCapabilities::query()
     }
 
     pub(super) fn control<R>(

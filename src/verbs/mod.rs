@@ -25,18 +25,20 @@ mod futures;
 mod pair;
 mod region;
 mod shared;
+mod window;
 
 pub use crate::engine::{
-    AsyncEvent, AsyncEventKind, ControlError, Counter, Counters, Limits, ModifyError,
+    AsyncEvent, AsyncEventKind, ControlError, Counter, Counters, GroupError, Limits, ModifyError,
     QueuePairStatus,
 };
 pub use crate::host::Gid;
-pub use crate::memory::{AccessError, OwnedMemory};
+pub use crate::link::JoinError;
+pub use crate::memory::{AccessError, OnDemandCapabilities, OwnedMemory, RegisterError};
 pub use crate::queue::{
     Access, AddressHandleId, AddressVector, Attachment, Completion, CompletionKind,
     CompletionStatus, Datagram, Overrun, PathMtu, Payload, PostError, QueueCapacities,
     QueuePairAttributes, QueuePairKind, QueuePairState, ReceiveRequest, Remote, SendFlags,
-    SendOperation, SendRequest, Sge,
+    SendOperation, SendRequest, Sge, WindowBind, WindowId, WindowKind,
 };
 pub use crate::wire::{Immediate, Lkey, Psn, QKey, Qpn, Rkey};
 pub use address::AddressHandle;
@@ -48,5 +50,6 @@ pub use domain::{ProtectionDomain, QueuePairOptions};
 pub use error::VerbsError;
 pub use futures::{NextChannelEvent, NextCompletion, NextCompletions, NextEvent};
 pub use pair::QueuePair;
-pub use region::{ForeignRegion, MemoryRegion};
+pub use region::{ForeignRegion, MemoryRegion, RegionChange};
 pub use shared::SharedReceiveQueue;
+pub use window::{Bindable, MemoryWindow};

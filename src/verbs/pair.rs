@@ -1,5 +1,6 @@
 //! Queue pairs.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::{CompletionQueue, Context, Endpoint, ProtectionDomain, SharedReceiveQueue, VerbsError};
@@ -82,6 +83,29 @@ impl QueuePair {
         Ok(self.context().control(|engine, _| engine.query_queue_pair(number))??)
     }
 
+    /// From now on gets a copy of every datagram that is sent to a multicast group (of
+    /// 224.0.0.0/4 or ff00::/8; an IPv4-mapped address stands for the IPv4 one) with our queue key,
+    /// its own ones included. The device joins the group on its interface. Being attached twice is
+    /// being attached once. Dropping the queue pair detaches it.
+    ///
+    /// A datagram reaches the group through an address handle to the group's address and
+    /// [`Qpn::MULTICAST`]; its sender need not be attached.
+    ///
+    /// # Errors
+    /// The queue pair is not a datagram one, the address is no group's or of a family of which the
+    /// device has no address, a limit of the device is reached, or the interface cannot join.
+    pub fn attach_multicast(&self, group: IpAddr) -> Result<(), VerbsError> {
+        Ok(self.context().device().attach_multicast(self.number(), group)?)
+    }
+
+    /// Ends [`QueuePair::attach_multicast`]; the device leaves the group with its last member.
+    ///
+    /// # Errors
+    /// The queue pair is not attached to the group.
+    pub fn detach_multicast(&self, group: IpAddr) -> Result<(), VerbsError> {
+        Ok(self.context().device().detach_multicast(self.number(), group)?)
+    }
+
     /// What has been counted for this queue pair, see [`Counters`].
     ///
     /// # Errors
@@ -153,6 +177,8 @@ impl Drop for QueuePair {
         let number = self.number();
         // In a forked child there is nothing to settle.
         let _ = self.context().device().settle();
+        // A queue pair in a group cannot be destroyed (C11-17).
+        let _ = self.context().device().leave_all_multicast(number);
         // It exists: nothing else destroys it.
         let _ = self.context().control(|engine, _| engine.destroy_queue_pair(number));
         self.context().device().forget_events(&EventSubject::QueuePair(number));

@@ -11,6 +11,7 @@
 //! that the kernel cut from one burst count up from 0. A receiver cannot see either.
 
 mod control;
+mod group;
 mod holder;
 mod open;
 mod receive;
@@ -27,10 +28,11 @@ use socket2::Socket;
 use self::receive::{BATCH, Datagram, ReceiveBatch};
 use self::send::{Cut, MAX_BURST_BYTES, MAX_SEGMENTS};
 use self::sender::Sender;
-use super::{Link, LinkStatistics, is_sendable};
+use super::{JoinError, Link, LinkStatistics, is_sendable};
 use crate::engine::{IdentificationRule, Port, PortCapabilities, SourcePorts};
 use crate::wire::{Flow, Identification, ReceivedBurst, SentBurst};
 
+pub use self::group::{GroupSockets, open_group_socket};
 pub use self::holder::PortHolder;
 pub use self::open::{UdpError, UdpOptions};
 pub use self::sys::ReceiveQueue;
@@ -43,6 +45,7 @@ pub struct UdpLink {
     options: UdpOptions,
     capabilities: PortCapabilities,
     receiver: Option<Receiver>,
+    groups: GroupSockets<Socket>,
     sender: Sender,
     descriptors: Vec<RawFd>,
     statistics: LinkStatistics,
@@ -76,8 +79,13 @@ impl UdpLink {
             source_ports: SourcePorts::Only(sender.ports.clone()),
         };
         let descriptors = receiver.iter().map(|receiver| receiver.socket.as_raw_fd()).collect();
-        let statistics = LinkStatistics::default();
-        Ok(Self { options, capabilities, receiver, sender, descriptors, statistics })
+        let (groups, statistics) = (GroupSockets::default(), LinkStatistics::default());
+        Ok(Self { options, capabilities, receiver, groups, sender, descriptors, statistics })
+    }
+
+    /// How it was opened.
+    pub fn options(&self) -> &UdpOptions {
+        &self.options
     }
 
     /// Whether the kernel cuts bursts into datagrams.
@@ -151,21 +159,6 @@ impl Receiver {
         })
     }
 
-    /// Receives up to `wanted` datagrams; 0 when none waits.
-    fn fetch(&mut self, wanted: usize) -> usize {
-        // An error other than "nothing waits" is one that ICMP left on the socket: it is told
-        // once, and the datagrams are behind it.
-        let attempts = [(); 2];
-        attempts
-            .iter()
-            .find_map(|()| match self.batch.receive(self.socket.as_fd(), wanted) {
-                Ok(count) => Some(count),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Some(0),
-                Err(_) => None,
-            })
-            .unwrap_or(0)
-    }
-
     /// Adds the drops that the kernel tells of to `overflowed`.
     fn note_drops(&mut self, index: usize, overflowed: &mut u64) {
         if let Some(dropped) = self.batch.datagram(index).control.dropped {
@@ -181,11 +174,11 @@ impl Port for UdpLink {
     }
 
     fn receive(&mut self, budget: usize, sink: &mut dyn FnMut(&ReceivedBurst<'_>)) -> usize {
-        let Some(receiver) = &mut self.receiver else { return 0 };
-        let mut packets = 0;
+        let mut packets = self.groups.receive(budget, |_| true, sink);
+        let Some(receiver) = &mut self.receiver else { return packets };
         while packets < budget {
             let wanted = BATCH.min(budget - packets);
-            let count = receiver.fetch(wanted);
+            let count = receiver.batch.fetch(receiver.socket.as_fd(), wanted);
             for index in 0..count {
                 receiver.note_drops(index, &mut self.statistics.overflowed);
                 let datagram = receiver.batch.datagram(index);
@@ -230,8 +223,23 @@ impl Link for UdpLink {
         &self.descriptors
     }
 
+    fn join(&mut self, group: IpAddr) -> Result<(), JoinError> {
+        if self.groups.socket_of(group).is_none() {
+            let socket = open_group_socket(&self.options, group)?;
+            self.descriptors.push(socket.as_raw_fd());
+            self.groups.add(group, socket);
+        }
+        Ok(())
+    }
+
+    fn leave(&mut self, group: IpAddr) {
+        if let Some(socket) = self.groups.remove(group) {
+            self.descriptors.retain(|descriptor| *descriptor != socket.as_raw_fd());
+        }
+    }
+
     fn statistics(&self) -> LinkStatistics {
-        self.statistics
+        self.statistics.plus(&self.groups.statistics())
     }
 }
 

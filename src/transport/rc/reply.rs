@@ -161,12 +161,11 @@ impl Responder {
                 ctx.count(Counter::DropDuplicateWithoutRecord);
                 return Ok(false);
             }
-            if added.is_err() {
+            if let Err(fault) = added {
                 let psn = headers.psn;
-                let code = Fault::ReadFailed.nak();
                 self.jobs.clear();
-                self.nak = Some(Nak::Error { psn, code });
-                return Err(Fault::ReadFailed);
+                self.nak = Some(Nak::Error { psn, code: fault.nak() });
+                return Err(fault);
             }
             ctx.count(Counter::SentPackets);
             *next += 1;
@@ -238,7 +237,8 @@ const fn response_message(index: u32, packets: u32, aeth: Aeth) -> Message {
     }
 }
 
-/// Copies response data into a packet; the key is looked up for each packet.
+/// Copies response data into a packet; the key is looked up for each packet. On-demand memory that
+/// is not mapped is an access error as long as no response has left, as a wrong key is.
 fn read_response(
     base: &Base,
     ctx: &Context<'_>,
@@ -251,7 +251,7 @@ fn read_response(
     }
     let address = reth.address.checked_add(offset.into()).ok_or(Fault::ReadFailed)?;
     let key = reth.key.value();
-    let span = ctx.keys.span(key, base.domain, address, target.len(), Access::REMOTE_READ);
-    span.map_err(|_| Fault::ReadFailed)?.read(target);
-    Ok(())
+    let span = ctx.keys.span(key, base.peer_access(), address, target.len(), Access::REMOTE_READ);
+    let read = span.map_err(|_| Fault::ReadFailed)?.read(target);
+    read.map_err(|_| if offset == 0 { Fault::RemoteAccess } else { Fault::ReadFailed })
 }

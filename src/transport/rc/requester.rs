@@ -16,6 +16,7 @@ use crate::queue::{CompletionStatus, QueuePairState, SendFlags, SendHead, SendOp
 use crate::transport::burst::BurstWriter;
 use crate::transport::context::{Base, Context};
 use crate::transport::counters::Counter;
+use crate::transport::local;
 use crate::transport::path::cost;
 use crate::transport::requests::{class_of, consumes_receive, message_of, read_payload};
 use crate::transport::segment::{Class, Shape};
@@ -281,11 +282,7 @@ impl Requester {
         if span > Psn::MAX_SPAN {
             return Err(Blocked::Span);
         }
-        if let SendOperation::LocalInvalidate(key) = head.operation
-            && ctx.keys.invalidate(key.value(), base.domain).is_err()
-        {
-            entry.failure = Some(CompletionStatus::LocalQueuePairOperationError);
-        }
+        entry.failure = entry.failure.or(local::carry_out(base, ctx, &head.operation));
         self.unfinished_reads += u32::from(entry.needs_response());
         self.end = entry.end();
         self.next_position = self.next_position.wrapping_add(1);

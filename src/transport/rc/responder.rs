@@ -294,7 +294,7 @@ impl Responder {
         if !eth.address.is_multiple_of(8) {
             return Err(Fault::Misaligned.into());
         }
-        let original = ctx.keys.atomic(eth.key.value(), base.domain, eth.address, change);
+        let original = ctx.keys.atomic(eth.key.value(), base.peer_access(), eth.address, change);
         let original = original.map_err(|fault| match fault {
             KeyFault::Misaligned => Fault::Misaligned,
             _ => Fault::RemoteAccess,
@@ -353,7 +353,7 @@ fn check_read(base: &Base, ctx: &Context<'_>, reth: &Reth) -> Result<(), Fault> 
     let (key, length) = (reth.key.value(), reth.length as usize);
     if length > 0 {
         ctx.keys
-            .span(key, base.domain, reth.address, length, Access::REMOTE_READ)
+            .span(key, base.peer_access(), reth.address, length, Access::REMOTE_READ)
             .map_err(|_| Fault::RemoteAccess)?;
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! The requester's other half: what the peer's answers and the passing of time do to it.
 
-use super::clock::Due;
+use super::clock::{Asked, Due};
 use super::requester::Requester;
 use crate::memory::scatter;
 use crate::queue::{CompletionStatus, SegmentList, SendData};
@@ -166,7 +166,7 @@ impl Requester {
         if self.advance(base, ctx, target) {
             return true;
         }
-        if self.clock.may_step_back(self.oldest) {
+        if self.clock.may_step_back(base, ctx, self.oldest, Asked::Implied) {
             ctx.count(Counter::ImpliedNak);
             self.step_back(base, ctx, self.oldest != before);
         } else {
@@ -182,7 +182,7 @@ impl Requester {
         }
         let status = match code {
             NakCode::PsnSequenceError => {
-                if self.clock.may_step_back(self.oldest) {
+                if self.clock.may_step_back(base, ctx, self.oldest, Asked::Explicit) {
                     ctx.count(Counter::PacketSequenceError);
                     self.step_back(base, ctx, self.oldest != before);
                 } else {
@@ -213,7 +213,7 @@ impl Requester {
             return;
         }
         self.note_loss(base, ctx);
-        self.clock.stepped_back(base, ctx, self.oldest);
+        self.clock.stepped_back(base, ctx, self.oldest, self.highest);
         self.go_back(base, ctx);
     }
 
@@ -259,7 +259,10 @@ impl Requester {
         loop {
             match self.clock.take_due(ctx.now) {
                 Due::Nothing => return,
-                Due::RnrOver => ctx.ready.push(base.slot),
+                Due::RnrOver => {
+                    self.clock.resume_with_one();
+                    ctx.ready.push(base.slot);
+                }
                 Due::Probe => {
                     ctx.count(Counter::Probe);
                     self.send_again(base, ctx);

@@ -6,13 +6,14 @@ use crate::time::Instant;
 use crate::transport::burst::BurstWriter;
 use crate::transport::context::{Base, Context, Peer};
 use crate::transport::counters::Counter;
+use crate::transport::local;
 use crate::transport::path::cost;
 use crate::transport::rc::QueueOverrun;
 use crate::transport::requests::{
     class_of, complete_send, consumes_receive, count_finished, message_of, read_payload, release,
 };
 use crate::transport::segment::{Class, Shape};
-use crate::wire::{Deth, Headers, Message, Psn, SendTail, Service};
+use crate::wire::{Deth, Headers, Message, Psn, Qpn, SendTail, Service};
 
 /// The request that is being sent.
 #[derive(Clone, Copy, Debug)]
@@ -183,7 +184,10 @@ impl Sender {
             let deth = Deth { qkey, reserved: 0, source: base.number() };
             let tail = immediate.map_or(SendTail::Plain, SendTail::Immediate);
             let message = Message::SendOnly(tail);
-            let mut headers = Headers::request(Service::Ud(deth), message, to.queue_pair, self.psn);
+            // A group is no queue pair: whatever the request says, the number is that of groups.
+            let group = peer.flow.destination.is_multicast();
+            let destination = if group { Qpn::MULTICAST } else { to.queue_pair };
+            let mut headers = Headers::request(Service::Ud(deth), message, destination, self.psn);
             headers.migration = base.migration;
             headers.solicited = sending.flags.solicited;
             return Some((headers, payload, peer));
@@ -263,11 +267,9 @@ fn refusal(
         SendOperation::SendTo { .. } if shape.length > shape.mtu => {
             Some(CompletionStatus::LocalLengthError)
         }
-        SendOperation::LocalInvalidate(key) => ctx
-            .keys
-            .invalidate(key.value(), base.domain)
-            .err()
-            .map(|_| CompletionStatus::LocalQueuePairOperationError),
+        SendOperation::LocalInvalidate(_) | SendOperation::BindWindow(_) => {
+            local::carry_out(base, ctx, &head.operation)
+        }
         _ if shape.packets() > Psn::MAX_SPAN => Some(CompletionStatus::LocalLengthError),
         _ => None,
     }

@@ -4,8 +4,8 @@
 use std::fmt;
 
 use uroce::wire::{
-    Aeth, AtomicEth, Credits, Headers, Immediate, Message, Msn, NakCode, PKey, Psn, Qpn, Reth,
-    Rkey, RnrTimer, SendTail, Service, Syndrome,
+    Aeth, AtomicEth, Credits, Deth, Headers, Immediate, Message, Msn, NakCode, PKey, Psn, QKey,
+    Qpn, Reth, Rkey, RnrTimer, SendTail, Service, Syndrome,
 };
 
 /// A frame, with what the story does not repeat left out.
@@ -25,6 +25,18 @@ impl Frame {
     pub fn of(service: Service, message: Message, psn: i32, payload: &[u8]) -> Self {
         let headers = Headers::request(service, message, Qpn::default(), Psn::new(psn as u32));
         Self { headers, payload: payload.to_vec() }
+    }
+
+    /// The same on an unreliable connection.
+    pub fn uc(mut self) -> Self {
+        self.headers.service = Service::Uc;
+        self
+    }
+
+    /// The same as a datagram of the peer's queue pair `source`.
+    pub fn ud(mut self, qkey: QKey, source: u32) -> Self {
+        self.headers.service = Service::Ud(Deth { qkey, reserved: 0, source: Qpn::new(source) });
+        self
     }
 
     /// With AckReq.

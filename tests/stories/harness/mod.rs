@@ -21,12 +21,12 @@ use uroce::engine::{
 use uroce::memory::{DomainId, OwnedMemory};
 use uroce::queue::{
     Access, Completion, CompletionQueue, CompletionStatus, Payload, QueuePairAttributes,
-    QueuePairKind, QueuePairQueues, QueuePairState, ReceiveRequest, Remote, SendFlags,
-    SendOperation, SendRequest, Sge,
+    QueuePairQueues, QueuePairState, ReceiveRequest, Remote, SendFlags, SendOperation, SendRequest,
+    Sge,
 };
 use uroce::time::Instant;
 use uroce::wire::{
-    Flow, ICRC_LENGTH, Identification, Packet, Psn, Qpn, Reth, Rkey, SentBurst, icrc,
+    Flow, ICRC_LENGTH, Identification, Packet, Psn, QKey, Qpn, Reth, Rkey, SentBurst, icrc,
 };
 
 pub use frame::*;
@@ -47,7 +47,9 @@ pub const TARGET: usize = 0x8_0000;
 /// What the peer reads and writes.
 pub const SERVED: usize = 0xc_0000;
 /// Number of the peer's first queue pair; the others follow.
-const PEER: u32 = 0x000b00;
+pub const PEER: u32 = 0x000b00;
+/// Queue key of datagram queue pairs, ours and the peer's.
+pub const QKEY: QKey = QKey::new(0x1111_1111);
 /// The peer's memory, as our requests name it.
 pub const PEER_MEMORY: Remote = Remote { address: 0x7000_0000, key: Rkey::new(0x5151) };
 
@@ -170,7 +172,7 @@ impl Story {
     /// One more queue pair, brought to the setup's state, which becomes the one that is meant.
     pub fn add_pair(&mut self) {
         let options = QueuePairOptions {
-            kind: QueuePairKind::Rc,
+            kind: self.setup.kind,
             domain: self.domain,
             send_completions: Arc::clone(&self.send_completions),
             receive_completions: Arc::clone(&self.receive_completions),
@@ -374,7 +376,9 @@ impl Story {
             let verdict = icrc::judge(&received, index, segment, true);
             assert_eq!(verdict, icrc::Verdict::Right, "the ICRC of what is sent");
             let (pair, frame) = self.decode(segment);
-            assert_eq!(burst.flow.destination, self.setup.peer_address(pair));
+            if !burst.flow.destination.is_multicast() {
+                assert_eq!(burst.flow.destination, self.setup.peer_address(pair));
+            }
             let identification = burst.first_identification.wrapping_add(index as u16);
             self.sent.push_back(Sent {
                 at: self.now,
@@ -393,7 +397,9 @@ impl Story {
         let Packet { mut headers, payload, pad } = Packet::parse(segment).expect("a packet");
         assert!(pad.iter().all(|byte| *byte == 0), "pad bytes are zero");
         assert!(segment.len() <= self.setup.link_mtu - 28 && segment.len() > ICRC_LENGTH);
-        let pair = (headers.destination.value() - PEER) as usize;
+        // What goes to a group is the first queue pair's in all stories.
+        let group = headers.destination == Qpn::MULTICAST;
+        let pair = if group { 0 } else { (headers.destination.value() - PEER) as usize };
         let mut frame = Frame { headers, payload: payload.to_vec() };
         let start =
             if frame.is_response() { self.setup.receive_start } else { self.setup.send_start };
