@@ -124,10 +124,14 @@ pub enum CompletionKind {
     ReceiveWriteWithImmediate = 7,
     /// A memory window was bound.
     BindWindow = 8,
+    /// An ATOMIC WRITE of ours.
+    AtomicWrite = 9,
+    /// A FLUSH of ours.
+    Flush = 10,
 }
 
 impl CompletionKind {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 11] = [
         Self::Send,
         Self::Write,
         Self::Read,
@@ -137,6 +141,8 @@ impl CompletionKind {
         Self::Receive,
         Self::ReceiveWriteWithImmediate,
         Self::BindWindow,
+        Self::AtomicWrite,
+        Self::Flush,
     ];
 
     fn from_number(number: u8) -> Self {

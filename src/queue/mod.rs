@@ -14,6 +14,7 @@
 mod attributes;
 mod completion;
 mod doorbell;
+mod flush;
 mod pair;
 mod receive;
 mod request;
@@ -30,6 +31,7 @@ pub use completion::{
     Attachment, Completion, CompletionKind, CompletionQueue, CompletionStatus, Notify, Overrun,
 };
 pub use doorbell::Doorbells;
+pub use flush::{FlushPlacement, FlushSelectivity};
 pub use pair::{QueueCapacities, QueuePairQueues};
 pub use receive::ReceiveQueue;
 pub use request::{

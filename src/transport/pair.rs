@@ -223,6 +223,7 @@ impl QueuePair {
         match fault.event() {
             FaultEvent::None => {}
             FaultEvent::RequestError => ctx.event(AsyncEvent::RequestError(number)),
+            FaultEvent::Fatal => ctx.event(AsyncEvent::QueuePairFatal(number)),
             FaultEvent::AccessError => ctx.event(AsyncEvent::AccessError(number)),
         }
         self.enter_error(ctx, None, fault.receive_status());
