@@ -13,6 +13,7 @@ mod common;
 mod calls;
 mod congestion;
 mod events;
+mod futures;
 mod lifetimes;
 mod processes;
 mod setup;
