@@ -168,7 +168,7 @@ impl Engine {
             Arc::clone(&self.doorbells),
             new.shared,
         ));
-        let pair = QueuePair::new(
+        let mut pair = QueuePair::new(
             slot,
             Arc::clone(&queues),
             new.domain,
@@ -177,6 +177,7 @@ impl Engine {
             self.device().source_port(number, Qpn::default()),
             new.xrc_domain,
         );
+        pair.base.finite_credits = self.options.finite_credits;
         if slot as usize == self.pairs.len() {
             self.pairs.push(None);
         }

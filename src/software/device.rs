@@ -93,6 +93,7 @@ impl Device {
             slot,
             limits: options.limits,
             strict: options.strict,
+            finite_credits: options.finite_credits,
             ..EngineOptions::new(seed, addresses.clone())
         };
         let mtu = link.capabilities().mtu;

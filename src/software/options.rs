@@ -45,6 +45,8 @@ pub struct DeviceOptions {
     pub fault: Option<FaultPlan>,
     /// Whether packets are dropped whose IPv4 identification can only be recovered.
     pub strict: bool,
+    /// Whether peers are told how many receives a queue pair has posted, and send no more.
+    pub finite_credits: bool,
     /// Bytes of socket receive buffer for each address; without, the link's own choice.
     pub receive_buffer: Option<usize>,
     /// Where all randomness comes from; without, the system.

@@ -524,7 +524,7 @@ impl Link for SharedPort {
     }
 
     fn leave(&mut self, group: IpAddr) {
-        drop(self.groups.remove(group));
+        drop(self.groups.remove(self.link.options(), group));
     }
 
     fn statistics(&self) -> LinkStatistics {

@@ -64,6 +64,11 @@ impl Assembly {
         &mut self.claim
     }
 
+    /// Whether a receive is claimed.
+    pub(crate) fn has_claimed(&self) -> bool {
+        self.claim.is_held()
+    }
+
     /// Forgets a message of which parts are missing; its receive serves the next one.
     pub(crate) fn abandon(&mut self) {
         self.inbound = Inbound::Idle;

@@ -154,6 +154,8 @@ pub(crate) struct Base {
     pub(crate) signal_all: bool,
     /// The MigReq bit that we send.
     pub(crate) migration: bool,
+    /// Answers tell how many receives are posted.
+    pub(crate) finite_credits: bool,
     /// Attributes that were set; what was not is `None`.
     pub(crate) attributes: QueuePairAttributes,
     /// Bytes of a READ request at most; fixed at RTR.

@@ -54,6 +54,7 @@ impl QueuePair {
             domain,
             signal_all,
             migration,
+            finite_credits: false,
             attributes: QueuePairAttributes::default(),
             chunk: READ_CHUNK,
             peer: None,

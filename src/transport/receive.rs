@@ -42,6 +42,11 @@ impl Claim {
         Some(self.length)
     }
 
+    /// Whether a receive is claimed.
+    pub(crate) fn is_held(&self) -> bool {
+        self.held
+    }
+
     /// Where the claimed receive's bytes go.
     pub(crate) fn segments(&self) -> impl Iterator<Item = Sge> + Clone {
         self.segments.iter().copied()

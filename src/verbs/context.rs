@@ -7,6 +7,7 @@ use super::futures::NextEvent;
 use super::{CompletionQueue, DeviceInfo, ProtectionDomain, VerbsError};
 use crate::engine::{AsyncEvent, Engine, Limits};
 use crate::host::Gid;
+use crate::link::Link;
 use crate::memory::OnDemandCapabilities;
 use crate::software::{Device, DeviceCounters, DeviceOptions};
 use crate::time::Instant;
@@ -33,6 +34,16 @@ impl Context {
     /// There is no such interface, or its port cannot be had; the error says what to do.
     pub fn open(options: &DeviceOptions) -> Result<Self, VerbsError> {
         Ok(Self { device: Arc::new(Device::open(options)?) })
+    }
+
+    /// Opens a device over a link that is there already, such as an end of an in-memory network
+    /// ([`crate::link::memory`]). What `options` say of interface, addresses and sharing has no
+    /// effect; faults and capture have.
+    ///
+    /// # Errors
+    /// The capture cannot be written, or the process has no descriptors or threads left.
+    pub fn over(options: &DeviceOptions, link: Box<dyn Link>) -> Result<Self, VerbsError> {
+        Ok(Self { device: Arc::new(Device::over(options, link)?) })
     }
 
     pub(super) fn device(&self) -> &Device {

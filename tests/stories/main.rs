@@ -5,6 +5,7 @@
 
 mod acknowledgements;
 mod check_order;
+mod credits;
 mod duplicates;
 mod groups;
 mod harness;
@@ -26,6 +27,7 @@ mod segmentation;
 mod sequence;
 mod states;
 mod timers;
+mod transitions;
 mod uc;
 mod ud;
 mod window;

@@ -392,6 +392,8 @@ fn in_sqd_started_messages_finish_and_then_it_is_told_once_if_asked_for() {
             s.modify(&attributes).unwrap();
             s.post_write(2, 8);
             s.expect_nothing();
+            let draining = |s: &Story| s.engine.query_queue_pair(s.number()).unwrap().is_draining;
+            assert!(draining(s));
             s.deliver(crate::harness::sequence_nak(0, 0));
             s.expect_all(frames);
             s.deliver(ack(1, 1));
@@ -400,6 +402,7 @@ fn in_sqd_started_messages_finish_and_then_it_is_told_once_if_asked_for() {
                 s.expect_event(Event::Drained(0));
             }
             s.expect_nothing();
+            assert!(!draining(s));
             // Requests of the peer are served all the same.
             s.deliver(write_only(0, s.reth(SERVED, 4), &theirs(0, 4)).asking());
             s.expect(ack(0, 1));

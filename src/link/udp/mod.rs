@@ -233,7 +233,7 @@ impl Link for UdpLink {
     }
 
     fn leave(&mut self, group: IpAddr) {
-        if let Some(socket) = self.groups.remove(group) {
+        if let Some(socket) = self.groups.remove(&self.options, group) {
             self.descriptors.retain(|descriptor| *descriptor != socket.as_raw_fd());
         }
     }

@@ -17,7 +17,7 @@ use crate::transport::context::{Base, Context};
 use crate::transport::counters::Counter;
 use crate::transport::fault::Fault;
 use crate::transport::segment::packets_of;
-use crate::wire::{Aeth, Credits, Headers, Message, Msn, NakCode, Psn, Reth, RnrTimer, Syndrome};
+use crate::wire::{Aeth, Headers, Message, Msn, NakCode, Psn, Reth, RnrTimer, Syndrome};
 
 /// How long a plain ACK is held at most.
 pub(crate) const ACK_HOLD: u64 = 5 * MICROSECOND;
@@ -123,11 +123,11 @@ impl Responder {
             let finished = match job.answer {
                 Answer::Read { .. } => self.fill_read(base, ctx, writer)?,
                 Answer::Atomic { original } => {
-                    let message = Message::AtomicAcknowledge(ack(job.msn), original);
+                    let message = Message::AtomicAcknowledge(self.acks(base, job.msn), original);
                     self.add(base, ctx, writer, message, job.psn)
                 }
                 Answer::Done => {
-                    let message = Message::ReadResponseOnly(ack(job.msn));
+                    let message = Message::ReadResponseOnly(self.acks(base, job.msn));
                     self.add(base, ctx, writer, message, job.psn)
                 }
             };
@@ -151,14 +151,17 @@ impl Responder {
         writer: &mut BurstWriter<'_>,
     ) -> Result<bool, Fault> {
         loop {
-            let Some(Job { psn, msn, repeated, answer }) = self.jobs.front_mut() else {
+            let Some(aeth) = self.jobs.front().map(|job| self.acks(base, job.msn)) else {
+                return Ok(true);
+            };
+            let Some(Job { psn, repeated, answer, .. }) = self.jobs.front_mut() else {
                 return Ok(true);
             };
             let Answer::Read { reth, access, packets, next } = answer else { return Ok(true) };
             let access = *access;
             let offset = *next * base.mtu();
             let length = (reth.length - offset).min(base.mtu()) as usize;
-            let message = response_message(*next, *packets, ack(*msn));
+            let message = response_message(*next, *packets, aeth);
             let headers = base.headers(message, psn.add(*next));
             if !writer.fits(&headers, length) {
                 return Ok(false);
@@ -206,12 +209,17 @@ impl Responder {
                 self.ack = None;
             }
         } else if self.ack.is_some_and(|ack| ack.may_leave(ctx)) {
-            let message = Message::Acknowledge(ack(self.msn));
+            let message = Message::Acknowledge(self.acks(base, self.msn));
             if self.add(base, ctx, writer, message, self.expected.previous()) {
                 ctx.count(Counter::SentAck);
                 self.ack = None;
             }
         }
+    }
+
+    /// What an answer says that acknowledges up to message `msn`.
+    fn acks(&self, base: &Base, msn: Msn) -> Aeth {
+        Aeth { syndrome: Syndrome::Ack(self.credits(base, msn)), msn }
     }
 
     /// Adds a packet without payload if it fits.
@@ -231,10 +239,6 @@ impl Responder {
         ctx.count(Counter::SentPackets);
         added.is_ok()
     }
-}
-
-const fn ack(msn: Msn) -> Aeth {
-    Aeth { syndrome: Syndrome::Ack(Credits::UNLIMITED), msn }
 }
 
 const fn response_message(index: u32, packets: u32, aeth: Aeth) -> Message {

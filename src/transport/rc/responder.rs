@@ -345,6 +345,11 @@ impl Responder {
         self.records.push_back(record);
     }
 
+    /// Whether a message, arriving or still to come, has claimed a receive.
+    pub(super) fn has_claimed(&self) -> bool {
+        self.assembly.has_claimed()
+    }
+
     /// The receive that the arriving message has claimed.
     pub(crate) fn claim(&mut self) -> &mut Claim {
         self.assembly.claim()

@@ -190,6 +190,12 @@ pub fn ack(psn: i32, msn: u32) -> Frame {
     Frame::new(Message::Acknowledge(acknowledging(msn)), psn, &[])
 }
 
+/// An ACK with a credit code.
+pub fn ack_with_credits(psn: i32, msn: u32, code: u8) -> Frame {
+    let syndrome = Syndrome::Ack(Credits::new(code));
+    Frame::new(Message::Acknowledge(Aeth { syndrome, msn: Msn::new(msn) }), psn, &[])
+}
+
 pub fn nak(psn: i32, msn: u32, code: NakCode) -> Frame {
     let aeth = Aeth { syndrome: Syndrome::Nak(code), msn: Msn::new(msn) };
     Frame::new(Message::Acknowledge(aeth), psn, &[])
