@@ -261,6 +261,15 @@ impl Engine {
         Ok(())
     }
 
+    /// Reports an event of the port or of the whole device, which only what surrounds the engine
+    /// can see.
+    pub fn report(&mut self, event: AsyncEvent) {
+        if matches!(event, AsyncEvent::PortError) {
+            self.counters.count(Counter::PortDown);
+        }
+        self.event(event);
+    }
+
     /// Reports an event that belongs to no queue pair.
     fn event(&mut self, event: AsyncEvent) {
         let counter = if self.effects.event(event) { Counter::Event } else { Counter::LostEvent };

@@ -337,6 +337,18 @@ impl Engine {
         &self.counters
     }
 
+    /// How many queue pairs there are.
+    pub fn queue_pair_count(&self) -> usize {
+        self.by_number.len()
+    }
+
+    /// Their numbers, rising.
+    pub fn queue_pair_numbers(&self) -> Vec<Qpn> {
+        let mut numbers: Vec<Qpn> = self.by_number.keys().copied().collect();
+        numbers.sort_unstable();
+        numbers
+    }
+
     /// What has been counted for a queue pair since it was created. Packets that could be matched
     /// to none (malformed, or of an unknown number) count for the device only; one with a wrong
     /// ICRC counts for the queue pair whose number it carries, right or not.

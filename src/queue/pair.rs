@@ -200,12 +200,8 @@ impl QueuePairQueues {
         requests: &[SendRequest<'_>],
         shared: Srqn,
     ) -> (usize, Result<(), PostError>) {
-        if !self.kind.sends() {
-            return (0, Err(PostError::NoSendQueue(self.kind)));
-        }
-        let state = self.state();
-        if state < QueuePairState::Rts {
-            return (0, Err(PostError::WrongState(state, "send requests")));
+        if let Err(error) = self.may_post_send() {
+            return (0, Err(error));
         }
         let foreign = |request: &SendRequest<'_>| !request.operation.is_supported_by(self.kind);
         if let Some(place) = requests.iter().position(foreign) {
@@ -216,12 +212,31 @@ impl QueuePairQueues {
         self.post_supported(requests, shared)
     }
 
+    fn may_post_send(&self) -> Result<(), PostError> {
+        if !self.kind.sends() {
+            return Err(PostError::NoSendQueue(self.kind));
+        }
+        match self.state() {
+            state if state < QueuePairState::Rts => {
+                Err(PostError::WrongState(state, "send requests"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn may_post_receive(&self) -> Result<(), PostError> {
+        match self.state() {
+            state @ QueuePairState::Reset => Err(PostError::WrongState(state, "receive requests")),
+            _ => Ok(()),
+        }
+    }
+
     fn post_supported(
         &self,
         requests: &[SendRequest<'_>],
         shared: Srqn,
     ) -> (usize, Result<(), PostError>) {
-        let outcome = self.send.post(requests, shared);
+        let outcome = self.send.post(requests, shared, || self.may_post_send());
         if outcome.0 > 0 {
             self.doorbells.ring(self.slot);
         }
@@ -231,17 +246,13 @@ impl QueuePairQueues {
     /// Queues receive requests in order until one is refused. Returns how many were queued, and
     /// why the next one was not.
     pub fn post_receive(&self, requests: &[ReceiveRequest<'_>]) -> (usize, Result<(), PostError>) {
-        let state = self.state();
         if !self.kind.serves() {
             return (0, Err(PostError::NoReceives(self.kind)));
         }
         if self.shares_receives {
             return (0, Err(PostError::SharedReceiveQueue));
         }
-        if state == QueuePairState::Reset {
-            return (0, Err(PostError::WrongState(state, "receive requests")));
-        }
-        let outcome = self.receive.post(requests);
+        let outcome = self.receive.post_if(requests, || self.may_post_receive());
         if outcome.0 > 0 {
             // In the error state the engine has to flush what was posted, and only it knows whether
             // that state began meanwhile.

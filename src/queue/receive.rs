@@ -137,7 +137,19 @@ impl ReceiveQueue {
     /// Queues requests in order until one is refused. Returns how many were queued, and why the
     /// next one was not.
     pub fn post(&self, requests: &[ReceiveRequest<'_>]) -> (usize, Result<(), PostError>) {
+        self.post_if(requests, || Ok(()))
+    }
+
+    /// The same; `allowed` is asked where [`Self::clear`] cannot come in between.
+    pub(crate) fn post_if(
+        &self,
+        requests: &[ReceiveRequest<'_>],
+        allowed: impl FnOnce() -> Result<(), PostError>,
+    ) -> (usize, Result<(), PostError>) {
         let _guard = lock(&self.posting);
+        if let Err(error) = allowed() {
+            return (0, Err(error));
+        }
         for (count, request) in requests.iter().enumerate() {
             if let Err(error) = self.post_one(request) {
                 return (count, Err(error));
@@ -193,7 +205,10 @@ impl ReceiveQueue {
         self.ring.release(self.ring.tail().wrapping_add(1));
     }
 
+    /// Forgets all entries. Whoever posts meanwhile comes before it, or is refused if its `allowed`
+    /// says so by then.
     pub(crate) fn clear(&self) {
+        let _guard = lock(&self.posting);
         self.ring.clear();
     }
 }

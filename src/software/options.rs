@@ -19,7 +19,8 @@ pub enum Drive {
     #[default]
     Thread,
     /// The application's calls alone: nothing happens between them, also not for other devices on
-    /// the same address whose packets have arrived here.
+    /// the same address whose packets have arrived here. Without threads nobody watches the
+    /// interface for events or answers `uroce counters` either.
     Caller,
 }
 
