@@ -283,7 +283,7 @@ impl World {
         let outcome = self.note_shared_events(node, &events);
         events.clear();
         self.effects.events = events;
-        outcome.and(self.unheard.take().map_or(Ok(()), Err))
+        outcome.and_then(|()| self.unheard.take().map_or(Ok(()), Err))
     }
 
     /// Whoever polls looks soon after there is something; whoever was told, too.
