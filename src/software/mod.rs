@@ -25,6 +25,8 @@ mod device;
 #[cfg(not(loom))]
 mod driver;
 #[cfg(not(loom))]
+mod echo;
+#[cfg(not(loom))]
 mod environment;
 #[cfg(not(loom))]
 mod error;
@@ -36,6 +38,8 @@ mod fork;
 mod forward;
 #[cfg(not(loom))]
 mod groups;
+#[cfg(not(loom))]
+mod measuring;
 #[cfg(not(loom))]
 mod opening;
 #[cfg(not(loom))]
