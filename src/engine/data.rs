@@ -8,7 +8,7 @@ use crate::time::Instant;
 use crate::transport::{ACK_HOLD, Arrival, BurstRules, Context, Counter, QueuePair};
 use crate::wire::{
     Bth, Headers, IdentificationRule, Message, PKey, Packet, ParseError, Qpn, ReceivedBurst,
-    SentBurst, Service, Transport, icrc,
+    SentBurst, Service, Srqn, Transport, Xrceth, icrc,
 };
 
 /// What a turn did, and when the next one is due.
@@ -24,6 +24,9 @@ pub struct TurnReport {
     /// When the next turn is due if nothing happens; [`Instant::NEVER`] if never.
     pub next_deadline: Instant,
 }
+
+/// In place of the XRC extended header of a packet that cannot be read further.
+const NO_QUEUE: Xrceth = Xrceth { reserved: 0, srqn: Srqn::new(0) };
 
 impl Engine {
     /// One turn: doorbells, receive burst, deadlines, transmit burst. `budget` bounds the packets
@@ -97,6 +100,7 @@ impl Engine {
             keys: &mut self.keys,
             paths: &mut self.paths,
             handles: &self.handles,
+            shared: &self.shared_queues,
             effects: &mut self.effects,
             counters: &mut self.counters,
             own_counters,
@@ -225,8 +229,8 @@ impl Engine {
         }
     }
 
-    /// An unknown opcode is dropped, except that an RC responder refuses a reserved one of its own
-    /// transport where a request was expected.
+    /// An unknown opcode is dropped, except that an RC or XRC responder refuses a reserved one of its
+    /// own transport where a request was expected.
     fn handle_unsupported(
         &mut self,
         now: Instant,
@@ -236,11 +240,19 @@ impl Engine {
     ) -> Result<(), Counter> {
         let bytes = segment.first_chunk().ok_or(Counter::DropMalformed)?;
         let bth = Bth::parse(bytes);
-        if Transport::of_byte(bth.opcode) != Some(Transport::Rc) || bth.version != 0 {
+        let service = match Transport::of_byte(bth.opcode) {
+            Some(Transport::Rc) => Service::Rc,
+            Some(Transport::Xrc) => Service::XrcRequest(NO_QUEUE),
+            _ => return Err(Counter::DropUnexpectedOpcode),
+        };
+        if bth.version != 0 {
             return Err(Counter::DropUnexpectedOpcode);
         }
         self.check_icrc(burst, index, segment)?;
-        let slot = self.admit(burst, bth.destination, Service::Rc, bth.pkey)?;
+        let slot = self.admit(burst, bth.destination, service, bth.pkey).map_err(|reason| {
+            let stray = service != Service::Rc && reason == Counter::DropWrongTransport;
+            if stray { Counter::DropUnexpectedOpcode } else { reason }
+        })?;
         self.with_pair(slot, now, |pair, ctx| pair.handle_unsupported(ctx, bth.psn));
         Ok(())
     }
@@ -276,6 +288,8 @@ const fn fits(service: Service, kind: QueuePairKind) -> bool {
         (Service::Rc, QueuePairKind::Rc)
             | (Service::Uc, QueuePairKind::Uc)
             | (Service::Ud(_), QueuePairKind::Ud)
+            | (Service::XrcRequest(_), QueuePairKind::XrcTarget)
+            | (Service::XrcResponse, QueuePairKind::XrcInitiator)
             | (Service::Congestion, _)
     )
 }

@@ -14,11 +14,13 @@
 mod attributes;
 mod completion;
 mod doorbell;
+mod flush;
 mod pair;
 mod receive;
 mod request;
 mod ring;
 mod send;
+mod shared;
 mod state;
 pub mod sync;
 mod unpolled;
@@ -30,6 +32,7 @@ pub use completion::{
     Attachment, Completion, CompletionKind, CompletionQueue, CompletionStatus, Notify, Overrun,
 };
 pub use doorbell::Doorbells;
+pub use flush::{FlushPlacement, FlushSelectivity};
 pub use pair::{QueueCapacities, QueuePairQueues};
 pub use receive::ReceiveQueue;
 pub use request::{
@@ -37,8 +40,11 @@ pub use request::{
     SendOperation, SendRequest, total_length,
 };
 pub use send::SendQueue;
+pub use shared::XrcDomainId;
 pub use state::{QueuePairKind, QueuePairState};
 
 pub(crate) use send::{SegmentList, SendData, SendHead};
+pub(crate) use shared::{Origin, Sharing, XrcPart};
+pub(crate) use unpolled::Unpolled;
 #[cfg_attr(loom, allow(unused_imports, reason = "devices are not modelled"))]
 pub(crate) use wakers::{WakerKey, Wakers};

@@ -30,6 +30,7 @@ mod random;
 mod report;
 mod scenario;
 mod script;
+mod shared;
 mod small;
 mod trace;
 mod unacked;
@@ -49,6 +50,7 @@ pub use scenario::{
     ConnectionPlan, EndPlan, NetworkPlan, NodePlan, Operation, Planned, Polling, Scenario, Span,
 };
 pub use script::{Script, ScriptedFate, Selection};
+pub use shared::{LinkKind, LinkPlan, LinkRequest, SharedPlan, SharedQueuePlan};
 pub use trace::{CapturedFrame, Keep};
 pub use unacked::{PlannedReceive, UnackedPlan, UnackedRequest};
 

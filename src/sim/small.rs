@@ -222,6 +222,7 @@ fn scenario(name: &str, first: Vec<Planned>, second: Vec<Planned>) -> Scenario {
         nodes: vec![node.clone(), node],
         connections: vec![connection(first, second)],
         unacked: Vec::new(),
+        shared: None,
         network: network(),
         ipv6: false,
         identification: IdentificationRule::BasePlusIndex,

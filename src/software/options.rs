@@ -19,7 +19,8 @@ pub enum Drive {
     #[default]
     Thread,
     /// The application's calls alone: nothing happens between them, also not for other devices on
-    /// the same address whose packets have arrived here.
+    /// the same address whose packets have arrived here. Without threads nobody watches the
+    /// interface for events or answers `uroce counters` either.
     Caller,
 }
 
@@ -45,6 +46,8 @@ pub struct DeviceOptions {
     pub fault: Option<FaultPlan>,
     /// Whether packets are dropped whose IPv4 identification can only be recovered.
     pub strict: bool,
+    /// Whether peers are told how many receives a queue pair has posted, and send no more.
+    pub finite_credits: bool,
     /// Bytes of socket receive buffer for each address; without, the link's own choice.
     pub receive_buffer: Option<usize>,
     /// Where all randomness comes from; without, the system.

@@ -30,6 +30,7 @@ mod receive;
 mod requests;
 mod segment;
 mod settings;
+mod shared;
 mod table;
 mod unacked;
 
@@ -47,4 +48,5 @@ pub(crate) use path::PathTable;
 pub(crate) use rc::ACK_HOLD;
 pub(crate) use ready::ReadyList;
 pub(crate) use settings::Device;
+pub(crate) use shared::SharedQueues;
 pub(crate) use unacked::Arrival;

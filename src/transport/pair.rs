@@ -8,15 +8,17 @@ use super::fault::{Fault, FaultEvent};
 use super::halves::{ReceivingHalf, SendingHalf};
 use super::rc::{Outcome, QueueOverrun};
 use super::settings::{Device, check_values, merge};
+use super::shared::Target;
 use super::table::{self, ModifyError};
 use super::unacked::Arrival;
 use crate::memory::DomainId;
 use crate::queue::sync::Arc;
 use crate::queue::{
     CompletionStatus, PathMtu, QueuePairAttributes, QueuePairKind, QueuePairQueues, QueuePairState,
+    ReceiveQueue, XrcDomainId,
 };
 use crate::time::Instant;
-use crate::wire::{Flow, Headers, Message, NakCode, Psn, SentBurst};
+use crate::wire::{Flow, Headers, Message, NakCode, Psn, SentBurst, Service, Xrceth};
 
 /// READ requests ask for at most so many bytes, rounded down to a multiple of the path MTU (which
 /// divides it). The window decides when the next chunk starts.
@@ -43,6 +45,7 @@ impl QueuePair {
         signal_all: bool,
         migration: bool,
         source_port: u16,
+        xrc_domain: Option<XrcDomainId>,
     ) -> Self {
         let kind = queues.kind();
         let base = Base {
@@ -51,10 +54,13 @@ impl QueuePair {
             domain,
             signal_all,
             migration,
+            finite_credits: false,
             attributes: QueuePairAttributes::default(),
             chunk: READ_CHUNK,
             peer: None,
             source_port,
+            xrc_domain,
+            target: Target::Own,
         };
         Self {
             base,
@@ -151,6 +157,7 @@ impl QueuePair {
         self.sending = SendingHalf::new(kind, self.base.queues.send.tail());
         self.receiving.forget_claim(&self.base);
         self.receiving = ReceivingHalf::new(kind);
+        self.base.target = Target::Own;
         self.requested_last = false;
         self.drain_event_owed = false;
         self.established = false;
@@ -185,6 +192,9 @@ impl QueuePair {
     ) {
         self.note_first_packet(ctx);
         count_request(ctx, &headers.message);
+        if let Service::XrcRequest(Xrceth { srqn, .. }) = headers.service {
+            self.base.target = ctx.shared.target(srqn, self.base.xrc_domain);
+        }
         let outcome = self.receiving.handle_request(&self.base, ctx, headers, arrival, payload);
         self.act_on(ctx, outcome);
     }
@@ -223,7 +233,10 @@ impl QueuePair {
         match fault.event() {
             FaultEvent::None => {}
             FaultEvent::RequestError => ctx.event(AsyncEvent::RequestError(number)),
+            FaultEvent::Fatal => ctx.event(AsyncEvent::QueuePairFatal(number)),
             FaultEvent::AccessError => ctx.event(AsyncEvent::AccessError(number)),
+            FaultEvent::InvalidXrceth => ctx.event(AsyncEvent::InvalidXrceth(number)),
+            FaultEvent::XrcDomainViolation => ctx.event(AsyncEvent::XrcDomainViolation(number)),
         }
         self.enter_error(ctx, None, fault.receive_status());
         ctx.ready.push(self.base.slot);
@@ -280,7 +293,7 @@ impl QueuePair {
     /// A send request has failed. Without acknowledgements only the send queue stops, and modify
     /// brings it back (SQE); with them the connection is over.
     fn on_send_failure(&mut self, ctx: &mut Context<'_>, status: CompletionStatus) {
-        if self.base.queues.kind() == QueuePairKind::Rc {
+        if self.base.queues.kind().is_reliable() {
             self.enter_error(ctx, Some(status), None);
             self.receiving.forget_replies();
             return;
@@ -355,6 +368,18 @@ impl QueuePair {
         let burst = writer.finish()?;
         ctx.add(Counter::SentBytes, burst.length as u64);
         Some(burst)
+    }
+
+    /// The queue pair ends: the receive of a message that is still arriving gives no completion, and
+    /// takes up its entry of a shared queue no longer.
+    pub(crate) fn forget_claim(&mut self) {
+        self.receiving.forget_claim(&self.base);
+    }
+
+    /// A shared receive queue ends: what it gave to a message that is still arriving is forgotten.
+    pub(crate) fn leave_shared_queue(&mut self, queue: &Arc<ReceiveQueue>) {
+        self.receiving.forget_claim_from(queue);
+        self.base.target = Target::Own;
     }
 
     /// Whether a reply is owed that may not leave yet.

@@ -7,7 +7,7 @@ use crate::memory::{KeyFault, gather};
 use crate::queue::{
     Attachment, Completion, CompletionKind, CompletionStatus, Remote, SendData, SendOperation,
 };
-use crate::wire::{AtomicEth, Immediate, Message, Qpn, Reth, SendTail};
+use crate::wire::{AtomicEth, Feth, Immediate, Message, Qpn, Reth, SendTail};
 
 /// What a request is on the wire.
 pub(super) const fn class_of(operation: &SendOperation) -> Class {
@@ -19,6 +19,8 @@ pub(super) const fn class_of(operation: &SendOperation) -> Class {
         SendOperation::Write(_) | SendOperation::WriteWithImmediate(..) => Class::Write,
         SendOperation::Read(_) => Class::Read,
         SendOperation::CompareSwap { .. } | SendOperation::FetchAdd { .. } => Class::Atomic,
+        SendOperation::AtomicWrite { .. } => Class::AtomicWrite,
+        SendOperation::Flush { .. } => Class::Flush,
         SendOperation::LocalInvalidate(_) | SendOperation::BindWindow(_) => Class::Local,
     }
 }
@@ -59,6 +61,14 @@ pub(super) fn message_of(operation: &SendOperation, length: u32, piece: &Piece) 
             swap_or_add: add,
             compare: 0,
         }),
+        SendOperation::AtomicWrite { remote, .. } => {
+            Message::AtomicWrite(Reth { address: remote.address, key: remote.key, length: 8 })
+        }
+        SendOperation::Flush { remote, length, placement, selectivity } => {
+            let (placement, selectivity) = (placement.bits(), selectivity.code());
+            let feth = Feth { reserved: 0, selectivity, placement };
+            Message::Flush(feth, Reth { address: remote.address, key: remote.key, length })
+        }
         SendOperation::SendTo { immediate, .. } => {
             send_message(piece, immediate.map_or(SendTail::Plain, SendTail::Immediate))
         }
@@ -105,6 +115,8 @@ const fn kind_of(operation: &SendOperation) -> CompletionKind {
         SendOperation::Read(_) => CompletionKind::Read,
         SendOperation::CompareSwap { .. } => CompletionKind::CompareSwap,
         SendOperation::FetchAdd { .. } => CompletionKind::FetchAdd,
+        SendOperation::AtomicWrite { .. } => CompletionKind::AtomicWrite,
+        SendOperation::Flush { .. } => CompletionKind::Flush,
         SendOperation::LocalInvalidate(_) => CompletionKind::LocalInvalidate,
         SendOperation::BindWindow(_) => CompletionKind::BindWindow,
     }

@@ -9,7 +9,7 @@ use crate::queue::{
     Payload, PostError, QueuePairAttributes, QueuePairKind, QueuePairQueues, QueuePairState,
     ReceiveRequest, SendFlags, SendOperation, SendRequest, Sge,
 };
-use crate::wire::{Psn, Qpn};
+use crate::wire::{Psn, Qpn, Srqn};
 
 /// A queue pair. Can be used from any thread at once; dropping it destroys it.
 pub struct QueuePair {
@@ -135,6 +135,32 @@ impl QueuePair {
             self.context().device().kick();
         }
         outcome.map_err(|error| (queued, error))
+    }
+
+    /// Queues send requests of an XRC INI queue pair in order, for the peer's shared receive queue
+    /// `shared`: its receives take their messages, and their remote keys count in its protection
+    /// domain.
+    ///
+    /// # Errors
+    /// As [`QueuePair::post_sends`], or the queue pair is of another kind.
+    pub fn post_sends_to(
+        &self,
+        shared: Srqn,
+        requests: &[SendRequest<'_>],
+    ) -> Result<(), (usize, PostError)> {
+        let (queued, outcome) = self.queues.post_send_to(shared, requests);
+        if queued > 0 {
+            self.context().device().kick();
+        }
+        outcome.map_err(|error| (queued, error))
+    }
+
+    /// Queues one send request of an XRC INI queue pair.
+    ///
+    /// # Errors
+    /// As [`QueuePair::post_sends_to`].
+    pub fn post_send_to(&self, shared: Srqn, request: &SendRequest<'_>) -> Result<(), PostError> {
+        self.post_sends_to(shared, std::slice::from_ref(request)).map_err(|(_, error)| error)
     }
 
     /// Queues one signaled request with one segment of memory: the common case.

@@ -5,6 +5,7 @@
 
 mod acknowledgements;
 mod check_order;
+mod credits;
 mod duplicates;
 mod groups;
 mod harness;
@@ -14,7 +15,12 @@ mod limits;
 mod losses;
 mod memory_windows;
 mod not_ready;
+mod on_demand;
+#[path = "../common/pages.rs"]
+mod pages;
+mod placing;
 mod queues;
+mod registration;
 mod requester_answers;
 mod responder_faults;
 mod segmentation;
@@ -25,3 +31,5 @@ mod transitions;
 mod uc;
 mod ud;
 mod window;
+mod xrc_initiator;
+mod xrc_target;

@@ -11,6 +11,7 @@ mod common;
 
 mod calls;
 mod events;
+mod futures;
 mod lifetimes;
 mod processes;
 mod setup;

@@ -19,6 +19,10 @@ impl Requester {
         payload: &[u8],
     ) {
         let psn = headers.psn;
+        // Also an ACK of what is acknowledged already may bring credits.
+        if psn.is_within(self.oldest.previous(), self.highest) {
+            self.learn_credits(base, ctx, &headers.message);
+        }
         if !psn.is_within(self.oldest, self.highest) {
             ctx.count(match headers.message {
                 Message::Acknowledge(Aeth { syndrome: Syndrome::Ack(_), .. }) => {
@@ -34,6 +38,9 @@ impl Requester {
             Message::ReadResponseFirst(_) | Message::ReadResponseMiddle => {
                 self.on_read_response(base, ctx, psn, payload, false);
             }
+            Message::ReadResponseOnly(_) if self.awaits_confirmation(psn) => {
+                self.on_confirmation(base, ctx, psn, payload);
+            }
             Message::ReadResponseLast(_) | Message::ReadResponseOnly(_) => {
                 self.on_read_response(base, ctx, psn, payload, true);
             }
@@ -41,6 +48,20 @@ impl Requester {
                 self.on_atomic_response(base, ctx, psn, original);
             }
             _ => ctx.count(Counter::DropUnexpectedOpcode),
+        }
+    }
+
+    fn learn_credits(&mut self, base: &Base, ctx: &mut Context<'_>, message: &Message) {
+        let (Message::Acknowledge(aeth)
+        | Message::AtomicAcknowledge(aeth, _)
+        | Message::ReadResponseFirst(aeth)
+        | Message::ReadResponseLast(aeth)
+        | Message::ReadResponseOnly(aeth)) = *message
+        else {
+            return;
+        };
+        if self.credit_limit.learn(aeth) {
+            ctx.ready.push(base.slot);
         }
     }
 
@@ -128,6 +149,25 @@ impl Requester {
         let value = original.to_ne_bytes();
         if scatter(ctx.keys, base.domain, segments.iter(), 0, &value).is_err() {
             self.fail(index, CompletionStatus::LocalProtectionError);
+            return;
+        }
+        self.reads_in_flight = self.reads_in_flight.saturating_sub(1);
+        self.progress_to(base, ctx, psn.next());
+    }
+
+    /// Whether an ATOMIC WRITE or a FLUSH owns `psn`: their answer looks like that to an empty READ.
+    fn awaits_confirmation(&self, psn: Psn) -> bool {
+        let class = self.index_at(psn).map(|index| self.outstanding[index].shape.class);
+        matches!(class, Some(Class::AtomicWrite | Class::Flush))
+    }
+
+    /// An ATOMIC WRITE or a FLUSH was carried out.
+    fn on_confirmation(&mut self, base: &Base, ctx: &mut Context<'_>, psn: Psn, payload: &[u8]) {
+        let class = self.index_at(psn).map_or(Class::Flush, |at| self.outstanding[at].shape.class);
+        let Some(index) = self.responding_entry(base, ctx, psn, class) else { return };
+        if !payload.is_empty() {
+            ctx.count(Counter::BadResponse);
+            self.fail(index, CompletionStatus::BadResponse);
             return;
         }
         self.reads_in_flight = self.reads_in_flight.saturating_sub(1);

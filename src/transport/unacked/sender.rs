@@ -152,7 +152,7 @@ impl Sender {
         }
         let head = base.queues.send.read(self.next_position);
         let class = class_of(&head.operation);
-        let length = if class == Class::Local { 0 } else { head.length };
+        let length = class.length(head.length);
         let mtu = base.mtu();
         let shape = Shape { class, length, mtu, chunk: mtu };
         self.failure = refusal(base, ctx, &head, &shape);

@@ -21,8 +21,8 @@ use uroce::engine::{
 use uroce::memory::{DomainId, OwnedMemory};
 use uroce::queue::{
     Access, Completion, CompletionQueue, CompletionStatus, Payload, QueuePairAttributes,
-    QueuePairQueues, QueuePairState, ReceiveRequest, Remote, SendFlags, SendOperation, SendRequest,
-    Sge,
+    QueuePairKind, QueuePairQueues, QueuePairState, ReceiveRequest, Remote, SendFlags,
+    SendOperation, SendRequest, Sge,
 };
 use uroce::time::Instant;
 use uroce::wire::{
@@ -62,6 +62,11 @@ pub enum Event {
     Established(usize),
     Drained(usize),
     Overrun,
+    InvalidXrceth(usize),
+    XrcDomainViolation(usize),
+    LastReceive(usize),
+    /// A shared receive queue has fewer receives than its limit.
+    Limit,
 }
 
 /// A frame that the engine sent.
@@ -171,15 +176,26 @@ impl Story {
 
     /// One more queue pair, brought to the setup's state, which becomes the one that is meant.
     pub fn add_pair(&mut self) {
+        self.add_pair_of(self.setup.kind);
+    }
+
+    /// The same of another transport.
+    pub fn add_pair_of(&mut self, kind: QueuePairKind) {
         let options = QueuePairOptions {
-            kind: self.setup.kind,
+            kind,
             domain: self.domain,
             send_completions: Arc::clone(&self.send_completions),
             receive_completions: Arc::clone(&self.receive_completions),
             capacities: self.setup.capacities,
             signal_all: self.setup.signal_all,
         };
-        self.pairs.push(self.engine.create_queue_pair(&options).unwrap());
+        let pair = self.engine.create_queue_pair(&options).unwrap();
+        self.adopt(pair);
+    }
+
+    /// A queue pair made otherwise, brought to the setup's state, becomes the one that is meant.
+    pub fn adopt(&mut self, pair: Arc<QueuePairQueues>) {
+        self.pairs.push(pair);
         self.pair = self.pairs.len() - 1;
         self.bring_to(self.setup.state);
     }
@@ -197,7 +213,19 @@ impl Story {
 
     /// The setup's attributes for the transition to `state`.
     pub fn attributes(&self, state: QueuePairState) -> QueuePairAttributes {
-        self.setup.attributes(state, self.pair)
+        let all = self.setup.attributes(state, self.pair);
+        match self.pairs[self.pair].kind() {
+            QueuePairKind::XrcInitiator => {
+                QueuePairAttributes { max_destination_rd_atomic: None, min_rnr_timer: None, ..all }
+            }
+            QueuePairKind::XrcTarget => QueuePairAttributes {
+                max_rd_atomic: None,
+                retry_count: None,
+                rnr_retry: None,
+                ..all
+            },
+            _ => all,
+        }
     }
 
     pub fn modify(&mut self, attributes: &QueuePairAttributes) -> Result<(), ControlError> {
@@ -430,6 +458,10 @@ impl Story {
             AsyncEvent::CommunicationEstablished(number) => Event::Established(index(number)),
             AsyncEvent::SendQueueDrained(number) => Event::Drained(index(number)),
             AsyncEvent::CompletionQueueOverrun(_) => Event::Overrun,
+            AsyncEvent::InvalidXrceth(number) => Event::InvalidXrceth(index(number)),
+            AsyncEvent::XrcDomainViolation(number) => Event::XrcDomainViolation(index(number)),
+            AsyncEvent::LastReceiveReached(number) => Event::LastReceive(index(number)),
+            AsyncEvent::SharedReceiveQueueLimit(_) => Event::Limit,
             other => panic!("an unknown event: {other}"),
         }
     }

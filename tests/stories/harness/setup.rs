@@ -49,6 +49,8 @@ pub struct Setup {
     /// Packets in a burst at most.
     pub max_segments: usize,
     pub migration: bool,
+    /// We tell the peer how many receives are posted.
+    pub finite_credits: bool,
     pub ipv6: bool,
     pub limits: Limits,
     pub send_start: u32,
@@ -77,6 +79,7 @@ impl Default for Setup {
             link_mtu: 9000,
             max_segments: 16,
             migration: true,
+            finite_credits: false,
             ipv6: false,
             limits: Limits::default(),
             send_start: 0,
@@ -117,6 +120,7 @@ impl Setup {
     pub fn engine_options(&self) -> EngineOptions {
         EngineOptions {
             migration: self.migration,
+            finite_credits: self.finite_credits,
             limits: self.limits,
             ..EngineOptions::new(7, vec![self.our_address()])
         }
