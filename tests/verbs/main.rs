@@ -13,6 +13,7 @@ mod calls;
 mod events;
 mod futures;
 mod lifetimes;
+mod port;
 mod processes;
 mod setup;
 mod threads;
