@@ -43,8 +43,8 @@ fn run_all(mut tasks: Vec<Pin<Box<dyn Future<Output = ()> + '_>>>) {
     let mut running = vec![true; tasks.len()];
     while running.contains(&true) {
         let mut slept = true;
-        for (index, task) in tasks.iter_mut().enumerate().filter(|(index, _)| running[*index]) {
-            if bells[index].rung.swap(false, Ordering::Acquire) {
+        for (index, task) in tasks.iter_mut().enumerate() {
+            if running[index] && bells[index].rung.swap(false, Ordering::Acquire) {
                 let waker = Waker::from(Arc::clone(&bells[index]));
                 let polled = task.as_mut().poll(&mut TaskContext::from_waker(&waker));
                 running[index] = polled.is_pending();

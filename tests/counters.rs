@@ -74,9 +74,11 @@ fn a_running_process_tells_its_counts_by_device_and_queue_pair() {
     let pair = &one[0]["queue_pairs"][0];
     assert_eq!(pair["number"], number);
     assert_eq!(pair["counters"]["uroce"]["finished_writes"], 5);
-    assert_eq!(pair["counters"]["mlx5"]["rdma_tx_packets"], 5);
-    let sent = &pair["counters"]["rxe"]["sent_pkts"];
-    assert_eq!(sent, &pair["counters"]["uroce"]["sent_packets"]);
+    // On a busy machine more packets than requests: some are sent again.
+    let sent = &pair["counters"]["uroce"]["sent_packets"];
+    assert!(sent.as_u64().unwrap() >= 5);
+    assert_eq!(&pair["counters"]["mlx5"]["rdma_tx_packets"], sent);
+    assert_eq!(&pair["counters"]["rxe"]["sent_pkts"], sent);
 }
 
 #[test]
