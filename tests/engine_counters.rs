@@ -428,15 +428,16 @@ fn queries_tell_the_next_psns_and_the_sizes_that_were_given() {
     pair.run();
     assert_eq!((psns(&pair, 0).0, psns(&pair, 1).1), (5, 5), "20 packets on, over the end");
 
+    let domain = pair.sides[0].domain;
     let engine = &mut pair.sides[0].engine;
     let completions = engine.create_completion_queue(100).unwrap();
     assert_eq!(completions.capacity(), 128);
-    let shared = engine.create_shared_receive_queue(100, 3).unwrap();
+    let shared = engine.create_shared_receive_queue(domain, 100, 3).unwrap();
     assert_eq!((shared.capacity(), shared.max_segments(), shared.limit()), (128, 3, 0));
     engine.set_shared_limit(&shared, 0).unwrap();
     let options = QueuePairOptions {
         kind: QueuePairKind::Rc,
-        domain: pair.sides[0].domain,
+        domain,
         send_completions: Arc::clone(&completions),
         receive_completions: completions,
         capacities: QueueCapacities {

@@ -95,6 +95,8 @@ impl Device {
             slot,
             limits: options.limits,
             strict: options.strict,
+            finite_credits: options.finite_credits,
+            congestion: options.congestion,
             ..EngineOptions::new(seed, addresses.clone())
         };
         let mtu = link.capabilities().mtu;

@@ -11,9 +11,9 @@ use loom::thread;
 use super::turn::{Outcome, TurnLock};
 use crate::queue::sync::Arc;
 use crate::queue::{
-    Attachment, Completion, CompletionKind, CompletionQueue, CompletionStatus, Doorbells, Payload,
-    QueueCapacities, QueuePairKind, QueuePairQueues, QueuePairState, ReceiveRequest, SendFlags,
-    SendOperation, SendRequest, WakerKey,
+    Attachment, Completion, CompletionKind, CompletionQueue, CompletionStatus, Doorbells, Origin,
+    Payload, QueueCapacities, QueuePairKind, QueuePairQueues, QueuePairState, ReceiveRequest,
+    SendFlags, SendOperation, SendRequest, WakerKey,
 };
 use crate::wire::Qpn;
 
@@ -212,7 +212,7 @@ fn loom_an_armed_queue_notifies_or_its_next_poll_sees_the_completion() {
         let queue = Arc::new(CompletionQueue::new(2));
         let producer = {
             let queue = Arc::clone(&queue);
-            thread::spawn(move || queue.push(&completion(1)).unwrap().notify)
+            thread::spawn(move || queue.push(&completion(1), Origin::Pair).unwrap().notify)
         };
         queue.arm(false);
         let polled = queue.poll(1, |_, taken| assert_eq!(taken, completion(1))).unwrap();
@@ -228,7 +228,9 @@ fn loom_two_pushes_notify_an_arming_at_most_once() {
         let producer = {
             let queue = Arc::clone(&queue);
             thread::spawn(move || {
-                (1..=2).filter(|id| queue.push(&completion(*id)).unwrap().notify).count()
+                (1..=2)
+                    .filter(|id| queue.push(&completion(*id), Origin::Pair).unwrap().notify)
+                    .count()
             })
         };
         queue.arm(false);
@@ -247,11 +249,11 @@ fn loom_the_ring_hands_over_whole_entries_in_order() {
         let producer = {
             let queue = Arc::clone(&queue);
             thread::spawn(move || {
-                queue.push(&completion(1)).unwrap();
+                queue.push(&completion(1), Origin::Pair).unwrap();
                 while queue.waiting() > 0 {
                     thread::yield_now();
                 }
-                queue.push(&completion(2)).unwrap();
+                queue.push(&completion(2), Origin::Pair).unwrap();
             })
         };
         let mut next = 1;

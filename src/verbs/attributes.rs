@@ -39,6 +39,7 @@ const ALWAYS: [Capability; 6] = [
 ];
 const WINDOWS: [Capability; 2] =
     [capability("MEM_WINDOW", 17), capability("MEM_WINDOW_TYPE_2B", 24)];
+const XRC: Capability = capability("XRC", 20);
 const FLUSH_AND_ATOMIC_WRITE: [Capability; 3] = [
     capability("FLUSH_GLOBAL", 38),
     capability("FLUSH_PERSISTENT", 39),
@@ -93,6 +94,9 @@ impl DeviceAttributes {
         let mut capabilities = ALWAYS.to_vec();
         if limits.windows > 0 {
             capabilities.extend(WINDOWS);
+        }
+        if limits.xrc_domains > 0 {
+            capabilities.push(XRC);
         }
         capabilities.extend(FLUSH_AND_ATOMIC_WRITE);
         Self {
@@ -168,6 +172,7 @@ fn numbers(limits: &Limits) -> impl Iterator<Item = (&'static str, u32)> {
         ("max_ah", limits.address_handles),
         ("max_srq", limits.shared_receive_queues),
         ("max_mw", limits.windows),
+        ("max_xrcd", limits.xrc_domains),
         ("max_mcast_grp", limits.multicast_groups),
         ("max_mcast_qp_attach", limits.multicast_members),
         ("max_total_mcast_qp_attach", limits.multicast_attachments),
