@@ -344,7 +344,8 @@ impl Engine {
         let source_port = device.source_port(Qpn::default(), Qpn::default());
         let flow = Flow { source, destination: address.destination, source_port };
         let path = self.paths.join(address.destination);
-        let peer = Peer { flow, traffic_class: address.traffic_class, path };
+        let traffic_class = self.options.congestion.traffic_class(address.traffic_class);
+        let peer = Peer { flow, traffic_class, path };
         Ok(self.handles.create(domain, peer))
     }
 

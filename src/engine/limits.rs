@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use crate::transport::CongestionOptions;
 use crate::wire::Qpn;
 
 /// The most of each thing that a device gives out. What is over the number that keys, queue pair
@@ -98,6 +99,8 @@ pub struct EngineOptions {
     pub strict: bool,
     /// The MigReq bit of sent packets. Hardware sends 1, and some of it wants to see 1.
     pub migration: bool,
+    /// Congestion control; on by default. Values out of range are taken as the nearest possible.
+    pub congestion: CongestionOptions,
     /// Whether answers tell peers how many receives a queue pair has posted, so that they send no
     /// more; without, and always for those of a shared queue, they are told that there is no limit
     /// and find out by "receiver not ready".
@@ -131,6 +134,7 @@ impl EngineOptions {
             limits: Limits::default(),
             strict: false,
             migration: true,
+            congestion: CongestionOptions::default(),
             finite_credits: false,
         }
     }

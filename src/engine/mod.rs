@@ -10,6 +10,7 @@
 //! The engine has no lock, no clock and no thread. `software` puts it behind a lock and gives it
 //! turns when something happens; the simulator gives it the same turns in virtual time.
 
+mod congestion;
 mod control;
 mod data;
 mod deadlines;
@@ -29,13 +30,13 @@ use crate::queue::{
 };
 use crate::rng::Rng;
 use crate::transport::{
-    AddressHandles, PairCounters, PathTable, QueuePair, ReadyList, SharedQueues,
+    AddressHandles, NotificationPoint, PairCounters, PathTable, QueuePair, ReadyList, SharedQueues,
 };
 use crate::wire::{Lkey, Qpn, Rkey};
 
 pub use crate::transport::{
-    AsyncEvent, AsyncEventKind, AttributeList, Counter, Counters, Effects, EventSubject,
-    ModifyError,
+    AsyncEvent, AsyncEventKind, AttributeList, CongestionError, CongestionOptions, Counter,
+    Counters, Effects, EventSubject, FlowRate, ModifyError,
 };
 pub use crate::wire::IdentificationRule;
 pub use data::TurnReport;
@@ -230,6 +231,9 @@ pub enum ControlError {
     /// Attributes were refused.
     #[error(transparent)]
     Modify(#[from] ModifyError),
+    /// A parameter of congestion control was refused.
+    #[error(transparent)]
+    Congestion(#[from] CongestionError),
     /// Attaching to a multicast group or detaching was refused, or is still needed.
     #[error(transparent)]
     Group(#[from] GroupError),
@@ -264,6 +268,10 @@ pub struct Engine {
     /// Queue pairs whose acknowledgement waits for the application.
     held: ReadyList,
     deadlines: Deadlines,
+    /// Congestion notifications that are owed.
+    notifications: NotificationPoint,
+    /// Arrivals wait in a receive queue that is more than half full.
+    pressed: bool,
     effects: Effects,
     counters: Counters,
     pair_counters: PairCounters,
@@ -273,6 +281,7 @@ impl Engine {
     /// An engine that will be given turns with a port of these capabilities.
     pub fn new(mut options: EngineOptions, port: &PortCapabilities) -> Self {
         options.limits = options.limits.possible(options.numbers());
+        options.congestion = options.congestion.possible();
         let mut rng = Rng::new(options.seed);
         let next_index = rng.next_u32() as u16;
         let keys = KeyTable::new(options.limits.regions, options.limits.windows, rng.fork());
@@ -305,6 +314,8 @@ impl Engine {
             ready: ReadyList::default(),
             held: ReadyList::default(),
             deadlines: Deadlines::default(),
+            notifications: NotificationPoint::default(),
+            pressed: false,
             effects: Effects::default(),
             counters: Counters::default(),
             pair_counters: PairCounters::default(),

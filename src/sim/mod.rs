@@ -20,6 +20,7 @@ mod economy;
 mod end;
 mod endings;
 mod exhaustive;
+mod fabric;
 mod group;
 mod many;
 mod matrix;
@@ -43,6 +44,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 pub use endings::Endings;
 pub use exhaustive::{Exhaustive, ExhaustiveReport};
+pub use fabric::{
+    Carrier, FabricPlan, FabricReport, FabricScenario, FlowPlan, FlowReport, PfcPlan, SwitchPlan,
+};
 pub use many::{Summary, run_many};
 pub use matrix::{Column, Matrix, Row};
 pub use network::Tally;

@@ -96,6 +96,7 @@ impl Device {
             limits: options.limits,
             strict: options.strict,
             finite_credits: options.finite_credits,
+            congestion: options.congestion,
             ..EngineOptions::new(seed, addresses.clone())
         };
         let mtu = link.capabilities().mtu;

@@ -498,6 +498,10 @@ impl Port for SharedPort {
         packets
     }
 
+    fn is_pressed(&mut self) -> bool {
+        self.link.is_pressed()
+    }
+
     fn transmit(
         &mut self,
         budget: usize,

@@ -1,5 +1,6 @@
 //! What a queue pair's state machine may touch beside itself, and when it is.
 
+use super::congestion::CongestionOptions;
 use super::counters::{Counter, Counters};
 use super::effects::{AsyncEvent, Effects};
 use super::fault::Fault;
@@ -24,6 +25,7 @@ pub(crate) struct Context<'a> {
     pub(crate) keys: &'a mut KeyTable,
     pub(crate) paths: &'a mut PathTable,
     pub(crate) handles: &'a AddressHandles,
+    pub(crate) congestion: &'a CongestionOptions,
     pub(crate) shared: &'a SharedQueues,
     pub(crate) effects: &'a mut Effects,
     /// The device's.

@@ -295,6 +295,11 @@ impl ReceivingHalf {
         self.responder().is_some_and(Responder::owes_reply)
     }
 
+    /// Whether one of the replies that are owed carries the payload of a READ.
+    pub(crate) fn owes_payload(&self) -> bool {
+        self.responder().is_some_and(Responder::owes_payload)
+    }
+
     /// Whether a reply can leave now.
     pub(crate) fn has_reply(&self, ctx: &Context<'_>) -> bool {
         self.responder().is_some_and(|responder| responder.has_reply(ctx))

@@ -13,6 +13,7 @@
 
 mod assembly;
 mod burst;
+mod congestion;
 mod context;
 mod counters;
 mod effects;
@@ -34,12 +35,14 @@ mod shared;
 mod table;
 mod unacked;
 
+pub use congestion::{CongestionError, CongestionOptions, FlowRate};
 pub use counters::{Counter, Counters};
 pub use effects::{AsyncEvent, Effects, EventSubject};
 pub use event_kind::AsyncEventKind;
 pub use table::{AttributeList, ModifyError};
 
 pub(crate) use burst::BurstRules;
+pub(crate) use congestion::{CE, DatagramSender, Notification, NotificationPoint};
 pub(crate) use context::{Context, Peer};
 pub(crate) use counters::PairCounters;
 pub(crate) use handles::AddressHandles;

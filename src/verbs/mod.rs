@@ -29,8 +29,8 @@ mod window;
 mod xrc;
 
 pub use crate::engine::{
-    AsyncEvent, AsyncEventKind, ControlError, Counter, Counters, GroupError, Limits, ModifyError,
-    QueuePairStatus,
+    AsyncEvent, AsyncEventKind, CongestionError, CongestionOptions, ControlError, Counter,
+    Counters, FlowRate, GroupError, Limits, ModifyError, QueuePairStatus,
 };
 pub use crate::host::Gid;
 pub use crate::link::JoinError;

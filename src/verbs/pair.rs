@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::{CompletionQueue, Context, Endpoint, ProtectionDomain, SharedReceiveQueue, VerbsError};
-use crate::engine::{Counters, Engine, EventSubject, QueuePairStatus};
+use crate::engine::{Counters, Engine, EventSubject, FlowRate, QueuePairStatus};
 use crate::queue::{
     Payload, PostError, QueuePairAttributes, QueuePairKind, QueuePairQueues, QueuePairState,
     ReceiveRequest, SendFlags, SendOperation, SendRequest, Sge,
@@ -81,6 +81,18 @@ impl QueuePair {
     pub fn query(&self) -> Result<QueuePairStatus, VerbsError> {
         let number = self.number();
         Ok(self.context().control(|engine, _| engine.query_queue_pair(number))??)
+    }
+
+    /// The rate to which congestion notifications have brought it; nothing if it is not limited. UC
+    /// and UD queue pairs are limited by their destinations: [`Context::rate_to`].
+    ///
+    /// [`Context::rate_to`]: super::Context::rate_to
+    ///
+    /// # Errors
+    /// As [`QueuePair::query`].
+    pub fn rate(&self) -> Result<Option<FlowRate>, VerbsError> {
+        let number = self.number();
+        Ok(self.context().control(|engine, now| engine.flow_rate(now, number))??)
     }
 
     /// From now on gets a copy of every datagram that is sent to a multicast group (of

@@ -242,7 +242,7 @@ pub fn connect_xrc(
     let psn = Psn::new(0x0c_0000);
     let here = initiator.context().info().path_mtu;
     let there = target.domain.inner.context.info().path_mtu;
-    let path_mtu = Some(options.path_mtu.unwrap_or(here.min(there)));
+    let path_mtu = Some(options.path_mtu.unwrap_or_else(|| here.min(there)));
     let options = ConnectOptions { path_mtu, ..*options };
     initiator.connect(&target.endpoint(options.gid_index, psn)?, psn, &options)?;
     target.connect(&initiator.endpoint(options.gid_index, psn)?, &options)

@@ -36,6 +36,8 @@ pub struct Wire {
     slot: Vec<u8>,
     pub arrived: VecDeque<Carried>,
     pub sent: Vec<Carried>,
+    /// Whether its receive queue is more than half full.
+    pub pressed: bool,
 }
 
 impl Wire {
@@ -51,6 +53,7 @@ impl Wire {
             slot: vec![0; 65_507],
             arrived: VecDeque::new(),
             sent: Vec::new(),
+            pressed: false,
         }
     }
 }
@@ -68,6 +71,10 @@ impl Port for Wire {
             sink(&burst.as_received(&bytes));
         }
         packets
+    }
+
+    fn is_pressed(&mut self) -> bool {
+        self.pressed
     }
 
     fn transmit(

@@ -5,6 +5,7 @@
 
 mod acknowledgements;
 mod check_order;
+mod congestion;
 mod credits;
 mod duplicates;
 mod groups;

@@ -325,7 +325,7 @@ impl World {
     }
 
     /// Moves a link's receiver to the error state, if it is not there.
-    pub(super) fn stop_link(&mut self, number: usize) -> Result<(), Violation> {
+    pub(in super::super) fn stop_link(&mut self, number: usize) -> Result<(), Violation> {
         let node = self.shared().plan.node;
         let link = &mut self.shared_mut().links[number];
         link.is_stopped = true;

@@ -107,6 +107,11 @@ impl Responder {
         !self.jobs.is_empty() || self.nak.is_some() || self.ack.is_some()
     }
 
+    /// Whether one of the replies that are owed carries the payload of a READ.
+    pub(crate) fn owes_payload(&self) -> bool {
+        self.jobs.iter().any(|job| matches!(job.answer, Answer::Read { .. }))
+    }
+
     /// Whether something is owed that does not wait for the application.
     pub(crate) fn owes_urgent(&self) -> bool {
         !self.jobs.is_empty() || self.nak.is_some() || self.ack.is_some_and(|ack| ack.at_once)

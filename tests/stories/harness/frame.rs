@@ -75,8 +75,28 @@ impl Frame {
 
     /// Whether it answers a request, and so belongs to the stream of the one who asked.
     pub fn is_response(&self) -> bool {
-        self.headers.message.operation().is_some_and(|operation| !operation.is_request())
+        self.stream() == Stream::Requester
     }
+
+    /// Whose PSNs it counts.
+    pub fn stream(&self) -> Stream {
+        match self.headers.message.operation() {
+            Some(operation) if operation.is_request() => Stream::Responder,
+            Some(_) => Stream::Requester,
+            None => Stream::None,
+        }
+    }
+}
+
+/// The stream to which a frame's PSN belongs, by the receiver of the frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stream {
+    /// It answers what the receiver asked.
+    Requester,
+    /// It asks.
+    Responder,
+    /// A congestion notification: its PSN is 0.
+    None,
 }
 
 impl fmt::Debug for Frame {

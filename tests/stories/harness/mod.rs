@@ -80,6 +80,7 @@ pub struct Sent {
     /// BTH to ICRC, as sent.
     pub bytes: Vec<u8>,
     pub flow: Flow,
+    pub traffic_class: u8,
     /// IPv4 identification.
     pub identification: u16,
 }
@@ -104,6 +105,8 @@ pub struct Story {
     /// Whom `post`, `deliver` and `expect` mean.
     pub pair: usize,
     pub port: ScriptPort,
+    /// Of what the peer sends.
+    pub traffic_class: u8,
     bursts: usize,
     sent: VecDeque<Sent>,
     events: VecDeque<Event>,
@@ -162,6 +165,7 @@ impl Story {
             pairs: Vec::new(),
             pair: 0,
             port,
+            traffic_class: 0,
             bursts: 0,
             sent: VecDeque::new(),
             events: VecDeque::new(),
@@ -330,8 +334,11 @@ impl Story {
 
     /// The packet of a frame to the queue pair that is meant, without ICRC.
     pub fn encode(&self, mut frame: Frame) -> Vec<u8> {
-        let start =
-            if frame.is_response() { self.setup.send_start } else { self.setup.receive_start };
+        let start = match frame.stream() {
+            Stream::Requester => self.setup.send_start,
+            Stream::Responder => self.setup.receive_start,
+            Stream::None => 0,
+        };
         frame.headers.psn = Psn::new(start).add(frame.headers.psn.value());
         frame.headers.destination = self.number();
         let packet = Packet { headers: frame.headers, payload: &frame.payload, pad: &[] };
@@ -353,7 +360,8 @@ impl Story {
             true => Identification::Unseen,
             false => Identification::Seen { first: 0x4242, flags: icrc::DONT_FRAGMENT },
         };
-        self.port.arrived.push_back(Arrival { flow, identification, traffic_class: 0, bytes });
+        let traffic_class = self.traffic_class;
+        self.port.arrived.push_back(Arrival { flow, identification, traffic_class, bytes });
     }
 }
 
@@ -415,6 +423,7 @@ impl Story {
                 frame,
                 bytes: segment.to_vec(),
                 flow: burst.flow,
+                traffic_class: burst.traffic_class,
                 identification,
             });
         }
@@ -429,8 +438,11 @@ impl Story {
         let group = headers.destination == Qpn::MULTICAST;
         let pair = if group { 0 } else { (headers.destination.value() - PEER) as usize };
         let mut frame = Frame { headers, payload: payload.to_vec() };
-        let start =
-            if frame.is_response() { self.setup.receive_start } else { self.setup.send_start };
+        let start = match frame.stream() {
+            Stream::Requester => self.setup.receive_start,
+            Stream::Responder => self.setup.send_start,
+            Stream::None => 0,
+        };
         headers.psn = Psn::new(headers.psn.distance_from(Psn::new(start)));
         headers.destination = Qpn::default();
         frame.headers = headers;
