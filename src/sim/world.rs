@@ -47,6 +47,8 @@ pub(super) enum Event {
     Round,
     /// A look at how far the links to shared receive queues are.
     SharedRound,
+    /// The receiver of a link to shared receive queues goes into error.
+    StopLink(usize),
     EndFaults,
 }
 
@@ -224,6 +226,7 @@ impl World {
             Event::Resume(end) => self.resume_unacked(end),
             Event::Round => self.look_round(),
             Event::SharedRound => self.look_at_shared(),
+            Event::StopLink(link) => self.stop_link(link),
             Event::EndFaults => {
                 self.end_faults();
                 self.oracle.check_memory()
@@ -280,7 +283,7 @@ impl World {
         let outcome = self.note_shared_events(node, &events);
         events.clear();
         self.effects.events = events;
-        outcome.and(self.unheard.take().map_or(Ok(()), Err))
+        outcome.and_then(|()| self.unheard.take().map_or(Ok(()), Err))
     }
 
     /// Whoever polls looks soon after there is something; whoever was told, too.

@@ -27,6 +27,8 @@ mod device;
 #[cfg(not(loom))]
 mod driver;
 #[cfg(not(loom))]
+mod echo;
+#[cfg(not(loom))]
 mod environment;
 #[cfg(not(loom))]
 mod error;
@@ -38,6 +40,8 @@ mod fork;
 mod forward;
 #[cfg(not(loom))]
 mod groups;
+#[cfg(not(loom))]
+mod measuring;
 #[cfg(not(loom))]
 mod names;
 #[cfg(not(loom))]

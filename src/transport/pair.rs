@@ -471,7 +471,11 @@ impl QueuePair {
             state: Some(state),
             current_state: Some(state),
             send_psn: self.base.attributes.send_psn.map(|_| self.sending.next_psn()),
-            receive_psn: self.base.attributes.receive_psn.and(self.receiving.expected_psn()),
+            receive_psn: self
+                .base
+                .attributes
+                .receive_psn
+                .and_then(|_| self.receiving.expected_psn()),
             ..self.base.attributes
         }
     }
@@ -502,6 +506,8 @@ fn count_request(ctx: &mut Context<'_>, message: &Message) {
         Message::CompareSwap(_) | Message::FetchAdd(_) => {
             ctx.count(Counter::ReceivedAtomicRequest);
         }
+        Message::AtomicWrite(_) => ctx.count(Counter::ReceivedAtomicWriteRequest),
+        Message::Flush(..) => ctx.count(Counter::ReceivedFlushRequest),
         _ => {}
     }
 }

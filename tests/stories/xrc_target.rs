@@ -342,7 +342,6 @@ fn wrong_keys_domains_bounds_and_rights_get_0x62() {
     forbidden(|t| vec![read_request(1, t.s.reth(MEMORY - 8, 9))]);
     forbidden(|t| vec![fetch_add(1, Reth { address: BASE - 8, ..t.s.reth(0, 8) }, 1)]);
     forbidden(|t| vec![write_first(1, t.s.reth(MEMORY - MTU, MTU + 1), &theirs(0, MTU))]);
-    forbidden(|t| vec![send_only_invalidate(1, &[], Rkey::new(t.s.keys.remote.value() ^ 1))]);
     forbidden(|t| {
         let memory = Arc::clone(&t.s.memory);
         let base = 0x9_0000_0000;
@@ -350,6 +349,17 @@ fn wrong_keys_domains_bounds_and_rights_get_0x62() {
         let keys = t.s.engine.register_part(t.s.domain, memory, 0..64, base, access).unwrap();
         let reth = Reth { address: base, key: keys.remote, length: 8 };
         vec![write_only(1, reth, &theirs(0, 8))]
+    });
+}
+
+#[test]
+fn a_send_that_invalidates_what_it_may_not_gets_0x62_and_places_nothing() {
+    target(|t| {
+        let key = Rkey::new(t.s.keys.remote.value() ^ 1);
+        let frames = vec![send_only_invalidate(1, &theirs(0, 8), key).xrc(t.number())];
+        let event = Some(Event::AccessError(0));
+        t.refused(frames, NakCode::RemoteAccessError, Some(WorkRequestFlushed), event);
+        assert_eq!(t.s.bytes(RECEIVE, 8), ours(RECEIVE, 8));
     });
 }
 
@@ -426,7 +436,7 @@ fn misaligned_atomics_and_too_many_reads_get_0x61() {
         t.s.port.room = 0;
         t.ask(read_request(0, t.s.reth(SERVED, 8)));
         t.ask(read_request(1, t.s.reth(SERVED, 8)));
-        t.s.settle();
+        t.s.turn();
         t.s.port.room = usize::MAX;
         t.answered(read_response_only(0, 1, &ours(SERVED, 8)));
         t.answered(nak(1, 1, NakCode::InvalidRequest));

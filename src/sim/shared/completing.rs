@@ -6,7 +6,7 @@ use crate::wire::Qpn;
 use super::super::matrix::Row;
 use super::super::oracle::Violation;
 use super::super::scenario::Operation;
-use super::super::world::World;
+use super::super::world::{Event, World};
 use super::end::SharedStage;
 use super::plan::LinkKind;
 use super::posting::queue_of;
@@ -45,7 +45,9 @@ impl World {
         link.received += 1;
         let stops = link.plan.stops_after.is_some_and(|count| link.received > count);
         if stops && !link.is_stopped && shared.stage == SharedStage::Busy {
-            self.stop_link(number)?;
+            // Not at once: what this ends would appear among completions that are being taken.
+            link.is_stopped = true;
+            self.put(self.now + 1, Event::StopLink(number));
         }
         Ok(())
     }
@@ -70,6 +72,7 @@ impl World {
                 }
             }
             if is_last {
+                self.endings.note_link(posted.defect, completion.status);
                 return;
             }
         }
