@@ -10,7 +10,7 @@ use crate::queue::{
     QueuePairQueues, ReceiveQueue,
 };
 use crate::time::Instant;
-use crate::transport::{Device, Peer, QueuePair};
+use crate::transport::{Device, History, Peer, QueuePair};
 use crate::wire::{Flow, Lkey, Qpn, Rkey};
 
 impl Engine {
@@ -223,7 +223,9 @@ impl Engine {
         );
         if slot as usize == self.pairs.len() {
             self.pairs.push(None);
+            self.histories.push(None);
         }
+        self.histories[slot as usize] = Some(Box::default());
         self.pairs[slot as usize] = Some(Box::new(pair));
         self.by_number.insert(number, slot);
         Ok(queues)
@@ -392,6 +394,17 @@ impl Engine {
         })
     }
 
+    /// What a queue pair remembers: its last events, and the facts of its failures.
+    ///
+    /// # Errors
+    /// There is no such queue pair.
+    pub fn history(&self, number: Qpn) -> Result<History, ControlError> {
+        let slot = self.slot_of(number)? as usize;
+        let pair = self.pairs[slot].as_ref().ok_or(ControlError::NoSuchPair(number))?;
+        let history = self.histories[slot].as_ref().ok_or(ControlError::NoSuchPair(number))?;
+        Ok(history.snapshot(&pair.base))
+    }
+
     /// Ends a queue pair. Completions that it has given stay in their queues; outstanding work
     /// requests give none.
     ///
@@ -409,6 +422,7 @@ impl Engine {
         self.deadlines.remove(slot);
         self.by_number.remove(&number);
         self.pairs[slot as usize] = None;
+        self.histories[slot as usize] = None;
         self.free_slots.push(slot);
         Ok(())
     }

@@ -90,6 +90,7 @@ impl Engine {
         step: impl FnOnce(&mut QueuePair, &mut Context<'_>) -> R,
     ) -> Option<R> {
         let pair = self.pairs.get_mut(slot as usize)?.as_mut()?;
+        let history = self.histories.get_mut(slot as usize)?.as_mut()?;
         let mut ctx = Context {
             now,
             turn: self.turn,
@@ -99,6 +100,7 @@ impl Engine {
             effects: &mut self.effects,
             counters: &mut self.counters,
             ready: &mut self.ready,
+            history,
         };
         let result = step(pair, &mut ctx);
         if pair.holds_reply() {
@@ -117,7 +119,18 @@ impl Engine {
             }
             if let Err(reason) = self.handle_segment(now, burst, index, segment) {
                 self.counters.count(reason);
+                self.record_drop(now, reason, segment);
             }
+        }
+    }
+
+    /// A dropped packet is remembered by the queue pair that it seems to be for.
+    #[cold]
+    fn record_drop(&mut self, now: Instant, reason: Counter, segment: &[u8]) {
+        let Some(bth) = segment.first_chunk().map(Bth::parse) else { return };
+        let Some(slot) = self.by_number.get(&bth.destination) else { return };
+        if let Some(history) = &mut self.histories[*slot as usize] {
+            history.ring.dropped_before(now, reason, bth.psn);
         }
     }
 
@@ -212,7 +225,7 @@ impl Engine {
         }
         self.check_icrc(burst, index, segment)?;
         let slot = self.admit(burst, bth.destination, Service::Rc, bth.pkey)?;
-        self.with_pair(slot, now, |pair, ctx| pair.handle_unsupported(ctx, bth.psn));
+        self.with_pair(slot, now, |pair, ctx| pair.handle_unsupported(ctx, bth.psn, bth.opcode));
         Ok(())
     }
 

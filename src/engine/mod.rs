@@ -25,10 +25,15 @@ use crate::queue::{
     CompletionQueue, Doorbells, QueueCapacities, QueuePairAttributes, QueuePairKind, ReceiveQueue,
 };
 use crate::rng::Rng;
-use crate::transport::{AddressHandles, PathTable, QueuePair, ReadyList};
+use crate::transport::{AddressHandles, PathTable, QueuePair, ReadyList, Recorder};
 use crate::wire::{Lkey, Qpn, Rkey};
 
-pub use crate::transport::{AsyncEvent, AttributeList, Counter, Counters, Effects, ModifyError};
+pub use crate::memory::{Denial, Grant};
+pub use crate::transport::{
+    AsyncEvent, AttributeList, Cause, Counter, Counters, Effects, Ends, Failure, FlushCause,
+    Flushed, History, HistoryEvent, MessagePart, ModifyError, NotReady, PacketKind, Record,
+    Refused, TimerKind, Unanswered, WrongResponse,
+};
 pub use crate::wire::IdentificationRule;
 pub use data::TurnReport;
 pub use limits::{EngineOptions, Limits};
@@ -174,6 +179,8 @@ pub struct Engine {
     completion_queues: Vec<Arc<CompletionQueue>>,
     shared_queues: Vec<Arc<ReceiveQueue>>,
     pairs: Vec<Option<Box<QueuePair>>>,
+    /// The queue pairs' flight recorders, by slot.
+    histories: Vec<Option<Box<Recorder>>>,
     free_slots: Vec<u32>,
     by_number: HashMap<Qpn, u32>,
     next_index: u16,
@@ -214,6 +221,7 @@ impl Engine {
             completion_queues: Vec::new(),
             shared_queues: Vec::new(),
             pairs: Vec::new(),
+            histories: Vec::new(),
             free_slots: Vec::new(),
             by_number: HashMap::new(),
             next_index,
@@ -258,6 +266,14 @@ impl Engine {
     pub fn take_effects(&mut self, into: &mut Effects) {
         into.notifications.append(&mut self.effects.notifications);
         into.events.append(&mut self.effects.events);
+        into.failures.append(&mut self.effects.failures);
+        into.flushed.append(&mut self.effects.flushed);
+    }
+
+    /// From here on failures of work requests are told with the effects, for a trace; they can be
+    /// asked for with [`Engine::history`] in any case.
+    pub fn tell_failures(&mut self) {
+        self.effects.tells = true;
     }
 
     /// Panics with a sentence if the engine's state contradicts itself. For tests and the

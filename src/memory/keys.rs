@@ -8,6 +8,7 @@
 use std::collections::VecDeque;
 
 use super::access::Access;
+use super::denial::Grant;
 use super::region::{AtomicChange, Backing};
 use crate::rng::Rng;
 
@@ -194,6 +195,13 @@ impl KeyTable {
             return Err(KeyFault::Misaligned);
         }
         Ok(span.backing.atomic(span.offset, change))
+    }
+
+    /// What a live key stands for.
+    pub(super) fn grant_of(&self, key: u32) -> Option<Grant> {
+        let region = self.region(key)?;
+        let length = region.backing.len() as u64;
+        Some(Grant { address: region.base, length, access: region.access })
     }
 
     /// Whether [`Self::invalidate`] would succeed.

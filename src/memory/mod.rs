@@ -13,14 +13,17 @@
 
 mod access;
 mod copy;
+mod denial;
 mod keys;
 mod region;
 mod scatter;
 
 pub use access::Access;
+pub use denial::{Denial, Grant};
 pub use keys::{DomainId, KeyFault, RegisterError};
 pub use region::{AccessError, OwnedMemory};
 
+pub(crate) use denial::denied;
 pub(crate) use keys::KeyTable;
 pub(crate) use region::{AtomicChange, Backing};
 pub use scatter::Sge;

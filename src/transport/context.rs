@@ -2,10 +2,12 @@
 
 use super::counters::{Counter, Counters};
 use super::effects::{AsyncEvent, Effects};
+use super::fault::Fault;
 use super::handles::AddressHandles;
+use super::history::{Cause, Failure, Recorder, Told};
 use super::path::{Path, PathId, PathTable};
 use super::ready::ReadyList;
-use crate::memory::{DomainId, KeyTable};
+use crate::memory::{DomainId, KeyFault, KeyTable};
 use crate::queue::sync::Arc;
 use crate::queue::{
     Access, AddressVector, Completion, PathMtu, QueuePairAttributes, QueuePairQueues,
@@ -24,6 +26,8 @@ pub(crate) struct Context<'a> {
     pub(crate) effects: &'a mut Effects,
     pub(crate) counters: &'a mut Counters,
     pub(crate) ready: &'a mut ReadyList,
+    /// The queue pair's flight recorder.
+    pub(crate) history: &'a mut Recorder,
 }
 
 impl Context<'_> {
@@ -32,6 +36,10 @@ impl Context<'_> {
     #[must_use]
     pub(crate) fn complete(&mut self, base: &Base, completion: &Completion) -> bool {
         let queues = &base.queues;
+        if !completion.status.is_success() {
+            self.history.ring.completed(self.now, completion.status, completion.id);
+            self.effects.ended(completion);
+        }
         let (queue, unpolled) = match completion.kind.is_receive() {
             true => (&queues.receive_completions, queues.receive.unpolled()),
             false => (&queues.send_completions, queues.send.unpolled()),
@@ -45,6 +53,7 @@ impl Context<'_> {
             }
             Err(lost) => {
                 unpolled.remove();
+                self.history.find(Cause::CompletionQueueFull { capacity: queue.capacity() });
                 if lost.first {
                     self.effects.event(AsyncEvent::CompletionQueueOverrun(Arc::clone(queue)));
                 }
@@ -55,6 +64,45 @@ impl Context<'_> {
 
     pub(crate) fn count(&mut self, counter: Counter) {
         self.counters.count(counter);
+        self.history.counted(self.now, counter);
+    }
+
+    /// Takes a failure down, and tells it if somebody listens.
+    #[cold]
+    pub(crate) fn file(&mut self, failure: Failure) {
+        self.effects.failure(&failure);
+        self.history.file(failure);
+    }
+
+    /// Takes down that the connection has failed for what was found.
+    #[cold]
+    pub(crate) fn file_found(&mut self, base: &Base, told: Told) {
+        let cause = self.history.take_found().unwrap_or(Cause::Unknown);
+        let ends = self.history.ends(base);
+        let Told { status, id, kind, answered } = told;
+        let at = self.now;
+        self.file(Failure { at, status, id, kind, answered, cause, ends, position: None });
+        self.history.settle_on(None);
+    }
+
+    /// A request of the peer is at fault: what was found is taken down for whoever asks.
+    #[cold]
+    pub(crate) fn blame(&mut self, fault: Fault, cause: Cause) -> Fault {
+        self.history.find(cause);
+        fault
+    }
+
+    /// The same for a key of ours, which the peer has named with a place of so many bytes.
+    #[cold]
+    pub(crate) fn deny(
+        &mut self,
+        key: u32,
+        asked: (u64, u64),
+        need: Access,
+        found: KeyFault,
+    ) -> Fault {
+        let denial = self.keys.denial(key, asked, need, found);
+        self.blame(Fault::RemoteAccess, Cause::RemoteMemory(denial))
     }
 
     pub(crate) fn path(&mut self, id: PathId) -> &mut Path {

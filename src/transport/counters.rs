@@ -96,6 +96,33 @@ counters! {
     ReceivedCongestionMark => "np_ecn_marked_roce_packets",
 }
 
+impl Counter {
+    /// Whether it counts packets that came and were dropped or ignored.
+    pub const fn is_drop(self) -> bool {
+        matches!(
+            self,
+            Self::DropMalformed
+                | Self::DropBadIcrc
+                | Self::DropUnknownQueuePair
+                | Self::DropWrongTransport
+                | Self::DropWrongState
+                | Self::DropWrongAddress
+                | Self::DropPkeyMismatch
+                | Self::DropUnexpectedOpcode
+                | Self::DropQkeyMismatch
+                | Self::DropNoReceive
+                | Self::DropFaultyRequest
+                | Self::DropIncompleteMessage
+                | Self::OutOfSequence
+                | Self::DuplicateRequest
+                | Self::DropDuplicateWithoutRecord
+                | Self::IgnoredResponse
+                | Self::IgnoredNak
+                | Self::BadResponse
+        )
+    }
+}
+
 /// The counts of one device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counters {

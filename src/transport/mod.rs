@@ -19,6 +19,7 @@ mod effects;
 mod fault;
 mod halves;
 mod handles;
+mod history;
 mod pace;
 mod pair;
 mod path;
@@ -32,12 +33,17 @@ mod table;
 mod unacked;
 
 pub use counters::{Counter, Counters};
-pub use effects::{AsyncEvent, Effects};
+pub use effects::{AsyncEvent, Effects, Flushed};
+pub use history::{
+    Cause, Ends, Failure, FlushCause, History, HistoryEvent, MessagePart, NotReady, PacketKind,
+    Record, Refused, TimerKind, Unanswered, WrongResponse,
+};
 pub use table::{AttributeList, ModifyError};
 
 pub(crate) use burst::BurstRules;
 pub(crate) use context::{Context, Peer};
 pub(crate) use handles::AddressHandles;
+pub(crate) use history::Recorder;
 pub(crate) use pair::QueuePair;
 pub(crate) use path::PathTable;
 pub(crate) use rc::ACK_HOLD;

@@ -6,6 +6,7 @@ use super::counters::Counter;
 use super::effects::AsyncEvent;
 use super::fault::{Fault, FaultEvent};
 use super::halves::{ReceivingHalf, SendingHalf};
+use super::history::{FlushCause, PacketKind, Told};
 use super::rc::{Outcome, QueueOverrun};
 use super::settings::{Device, check_values, merge};
 use super::table::{self, ModifyError};
@@ -13,10 +14,11 @@ use super::unacked::Arrival;
 use crate::memory::DomainId;
 use crate::queue::sync::Arc;
 use crate::queue::{
-    CompletionStatus, PathMtu, QueuePairAttributes, QueuePairKind, QueuePairQueues, QueuePairState,
+    CompletionKind, CompletionStatus, PathMtu, QueuePairAttributes, QueuePairKind, QueuePairQueues,
+    QueuePairState,
 };
 use crate::time::Instant;
-use crate::wire::{Flow, Headers, Psn, SentBurst};
+use crate::wire::{Flow, Headers, NakCode, Psn, SentBurst};
 
 /// READ requests ask for at most so many bytes, rounded down to a multiple of the path MTU (which
 /// divides it). The window decides when the next chunk starts.
@@ -85,6 +87,7 @@ impl QueuePair {
             return Ok(());
         }
         if to == QueuePairState::Error {
+            ctx.history.flushed_by(FlushCause::Modified { from });
             self.enter_error(ctx, None, None);
             self.receiving.forget_replies();
             return Ok(());
@@ -107,9 +110,10 @@ impl QueuePair {
             (QueuePairState::Rts, QueuePairState::Sqd) => {
                 self.drain_event_owed = attributes.drain_notification == Some(true);
             }
+            (QueuePairState::Sqe, QueuePairState::Rts) => ctx.history.recovered(),
             _ => {}
         }
-        self.base.queues.set_state(to);
+        self.change_state(ctx, to);
         ctx.ready.push(self.base.slot);
         self.settle(ctx);
         Ok(())
@@ -153,6 +157,15 @@ impl QueuePair {
         self.requested_last = false;
         self.drain_event_owed = false;
         self.established = false;
+        ctx.history.clear();
+    }
+
+    fn change_state(&self, ctx: &mut Context<'_>, to: QueuePairState) {
+        let from = self.state();
+        if from != to {
+            ctx.history.ring.state(ctx.now, from, to);
+            self.base.queues.set_state(to);
+        }
     }
 
     /// The bell was rung: something was posted.
@@ -183,14 +196,19 @@ impl QueuePair {
         payload: &[u8],
     ) {
         self.note_first_packet(ctx);
+        ctx.history.begin_step();
+        let kind = PacketKind::of(&headers.message);
+        ctx.history.received(ctx.now, kind, headers.psn, payload.len());
         let outcome = self.receiving.handle_request(&self.base, ctx, headers, arrival, payload);
         self.act_on(ctx, outcome);
     }
 
     /// A request with an opcode that does not exist, in a state that receives.
-    pub(crate) fn handle_unsupported(&mut self, ctx: &mut Context<'_>, psn: Psn) {
+    pub(crate) fn handle_unsupported(&mut self, ctx: &mut Context<'_>, psn: Psn, opcode: u8) {
         self.note_first_packet(ctx);
-        let outcome = self.receiving.handle_unsupported(ctx, psn);
+        ctx.history.begin_step();
+        ctx.history.received(ctx.now, PacketKind::Other, psn, 0);
+        let outcome = self.receiving.handle_unsupported(ctx, psn, opcode);
         self.act_on(ctx, outcome);
     }
 
@@ -220,11 +238,26 @@ impl QueuePair {
             FaultEvent::RequestError => ctx.effects.event(AsyncEvent::RequestError(number)),
             FaultEvent::AccessError => ctx.effects.event(AsyncEvent::AccessError(number)),
         }
+        self.file(ctx, fault.receive_status(), Some(fault.nak()));
         self.enter_error(ctx, None, fault.receive_status());
         ctx.ready.push(self.base.slot);
     }
 
+    /// Takes down why the connection ends, and who is told: the receive that the message has
+    /// claimed, or else the application by an event.
+    fn file(
+        &mut self,
+        ctx: &mut Context<'_>,
+        status: Option<CompletionStatus>,
+        answered: Option<NakCode>,
+    ) {
+        let id = status.and_then(|_| self.receiving.claimed());
+        let kind = status.map(|_| CompletionKind::Receive);
+        ctx.file_found(&self.base, Told { status, id, kind, answered });
+    }
+
     fn on_overrun(&mut self, ctx: &mut Context<'_>) {
+        self.file(ctx, None, None);
         ctx.effects.event(AsyncEvent::QueuePairFatal(self.base.number()));
         self.flush(ctx, None, None);
         self.receiving.forget_replies();
@@ -237,6 +270,7 @@ impl QueuePair {
         headers: &Headers,
         payload: &[u8],
     ) {
+        ctx.history.answered(ctx.now, headers, payload.len());
         self.sending.handle_response(&self.base, ctx, headers, payload);
         self.settle(ctx);
     }
@@ -244,6 +278,7 @@ impl QueuePair {
     /// The network asks us to send less.
     pub(crate) fn handle_congestion(&mut self, ctx: &mut Context<'_>) {
         ctx.count(Counter::ReceivedCongestionNotification);
+        ctx.history.ring.congestion(ctx.now);
         if let Some(peer) = &self.base.peer {
             let now = ctx.now;
             ctx.path(peer.path).pace.cut(now);
@@ -275,12 +310,13 @@ impl QueuePair {
     /// A send request has failed. Without acknowledgements only the send queue stops, and modify
     /// brings it back (SQE); with them the connection is over.
     fn on_send_failure(&mut self, ctx: &mut Context<'_>, status: CompletionStatus) {
+        ctx.history.settle_on(self.sending.position());
         if self.base.queues.kind() == QueuePairKind::Rc {
             self.enter_error(ctx, Some(status), None);
             self.receiving.forget_replies();
             return;
         }
-        self.base.queues.set_state(QueuePairState::Sqe);
+        self.change_state(ctx, QueuePairState::Sqe);
         if self.sending.flush(&self.base, ctx, Some(status)).is_err() {
             self.on_overrun(ctx);
         }
@@ -307,7 +343,7 @@ impl QueuePair {
         send: Option<CompletionStatus>,
         receive: Option<CompletionStatus>,
     ) -> bool {
-        self.base.queues.set_state(QueuePairState::Error);
+        self.change_state(ctx, QueuePairState::Error);
         let sends = self.sending.flush(&self.base, ctx, send);
         let receives = self.receiving.flush(&self.base, ctx, receive);
         sends.is_ok() && receives

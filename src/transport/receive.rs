@@ -43,6 +43,11 @@ impl Claim {
         self.segments.iter().copied()
     }
 
+    /// The claimed receive's identifier.
+    pub(crate) fn id(&self) -> Option<u64> {
+        self.held.then_some(self.id)
+    }
+
     /// The claimed receive's identifier; it is not claimed any more.
     pub(crate) fn take(&mut self) -> Option<u64> {
         std::mem::take(&mut self.held).then_some(self.id)

@@ -9,12 +9,14 @@
 //! against 6.9 with the ACK after it). One that is asked for inside of a message is not held.
 
 use super::responder::Responder;
+use crate::memory::KeyFault;
 use crate::queue::Access;
 use crate::time::{Instant, MICROSECOND};
 use crate::transport::burst::BurstWriter;
 use crate::transport::context::{Base, Context};
 use crate::transport::counters::Counter;
 use crate::transport::fault::Fault;
+use crate::transport::history::{Cause, PacketKind};
 use crate::transport::segment::packets_of;
 use crate::wire::{Aeth, Credits, Headers, Message, Msn, NakCode, Psn, Reth, RnrTimer, Syndrome};
 
@@ -119,7 +121,12 @@ impl Responder {
                 Answer::Read { .. } => self.fill_read(base, ctx, writer)?,
                 Answer::Atomic { original } => {
                     let message = Message::AtomicAcknowledge(ack(job.msn), original);
-                    self.add(base, ctx, writer, message, job.psn)
+                    let kind = PacketKind::AtomicResponse;
+                    let added = self.add(base, ctx, writer, message, job.psn);
+                    if added {
+                        ctx.history.sent(ctx.now, kind, job.psn, 1, job.repeated);
+                    }
+                    added
                 }
             };
             if !finished {
@@ -162,6 +169,13 @@ impl Responder {
                 return Ok(false);
             }
             if added.is_err() {
+                let (key, asked) = (reth.key.value(), (reth.address, u64::from(reth.length)));
+                let length = reth.length as usize;
+                let need = Access::REMOTE_READ;
+                let span = ctx.keys.span(key, base.domain, reth.address, length, need);
+                let found = span.err().unwrap_or(KeyFault::Unknown);
+                let denial = ctx.keys.denial(key, asked, need, found);
+                ctx.history.find(Cause::ReadFailed(denial));
                 let psn = headers.psn;
                 let code = Fault::ReadFailed.nak();
                 self.jobs.clear();
@@ -169,6 +183,7 @@ impl Responder {
                 return Err(Fault::ReadFailed);
             }
             ctx.count(Counter::SentPackets);
+            ctx.history.sent(ctx.now, PacketKind::ReadResponse, headers.psn, 1, *repeated);
             *next += 1;
             if *next == *packets {
                 return Ok(true);
@@ -193,6 +208,7 @@ impl Responder {
             };
             let message = Message::Acknowledge(Aeth { syndrome, msn: self.msn });
             if self.add(base, ctx, writer, message, psn) {
+                ctx.history.ring.sent_nak(ctx.now, syndrome, psn);
                 ctx.count(counter);
                 self.nak = None;
                 self.ack = None;
@@ -201,6 +217,8 @@ impl Responder {
             let message = Message::Acknowledge(ack(self.msn));
             if self.add(base, ctx, writer, message, self.expected.previous()) {
                 ctx.count(Counter::SentAck);
+                let newest = self.expected.previous();
+                ctx.history.sent(ctx.now, PacketKind::Acknowledge, newest, 1, false);
                 self.ack = None;
             }
         }
