@@ -155,9 +155,6 @@ pub enum ControlError {
     /// The address handle was destroyed, or is of another device.
     #[error("there is no such address handle on this device")]
     NoSuchHandle,
-    /// The device has no such transport.
-    #[error("{0} queue pairs are not supported")]
-    NotSupported(QueuePairKind),
     /// Attributes were refused.
     #[error(transparent)]
     Modify(#[from] ModifyError),

@@ -48,19 +48,27 @@ mod slots;
 mod steering;
 #[cfg(not(loom))]
 mod system;
+#[cfg(not(loom))]
+mod trace;
+#[cfg(not(loom))]
+mod traced;
 mod turn;
+#[cfg(not(loom))]
+mod variables;
 
 #[cfg(not(loom))]
 pub use self::{
     device::{Device, DeviceCounters},
     driver::Forked,
     environment::{
-        DeviceName, Environment, EnvironmentError, LinkKind, ProviderKind, Trace, parse_buffer_size,
+        DeviceName, Environment, EnvironmentError, LinkKind, ProviderKind, Trace,
+        parse_buffer_size, parse_trace,
     },
     error::OpenError,
     options::{DeviceOptions, Drive},
     sharing::SharingStatistics,
     slots::{SlotError, slots_in_use},
+    trace::Tracer,
 };
 
 #[cfg(all(test, loom))]

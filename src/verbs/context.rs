@@ -4,7 +4,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 
 use super::{CompletionQueue, DeviceInfo, ProtectionDomain, VerbsError};
-use crate::engine::{AsyncEvent, Engine, Limits};
+use crate::engine::{AsyncEvent, ControlError, Engine, Limits};
 use crate::host::Gid;
 use crate::software::{Device, DeviceCounters, DeviceOptions};
 use crate::time::Instant;
@@ -33,6 +33,11 @@ impl Context {
         Ok(Self { device: Arc::new(Device::open(options)?) })
     }
 
+    /// A context of a device that is open already, such as one over a link in memory.
+    pub fn of(device: Device) -> Self {
+        Self { device: Arc::new(device) }
+    }
+
     pub(super) fn device(&self) -> &Device {
         &self.device
     }
@@ -42,6 +47,28 @@ impl Context {
         call: impl FnOnce(&mut Engine, Instant) -> R,
     ) -> Result<R, VerbsError> {
         Ok(self.device.control(call)?)
+    }
+
+    /// Tells a call and what came of it, if somebody wants to know (`UROCE_TRACE`).
+    pub(super) fn told<T, E: std::fmt::Display>(
+        &self,
+        call: impl FnOnce() -> String,
+        outcome: Result<T, E>,
+    ) -> Result<T, E> {
+        if let Some(tracer) = self.device.tracer() {
+            tracer.call(call, outcome.as_ref().map(drop));
+        }
+        outcome
+    }
+
+    /// The same for a control call of the engine.
+    pub(super) fn tell_control<R>(
+        &self,
+        call: impl FnOnce() -> String,
+        control: impl FnOnce(&mut Engine, Instant) -> Result<R, ControlError>,
+    ) -> Result<R, VerbsError> {
+        let outcome = self.control(control).and_then(|outcome| Ok(outcome?));
+        self.told(call, outcome)
     }
 
     /// What the device is.
@@ -69,7 +96,8 @@ impl Context {
     /// # Errors
     /// The device's limit is reached.
     pub fn allocate_domain(&self) -> Result<ProtectionDomain, VerbsError> {
-        let id = self.control(|engine, _| engine.allocate_domain())??;
+        let call = || "alloc_pd()".to_owned();
+        let id = self.tell_control(call, |engine, _| engine.allocate_domain())?;
         Ok(ProtectionDomain::new(self.clone(), id))
     }
 
@@ -79,7 +107,9 @@ impl Context {
     /// # Errors
     /// Capacity 0, or a limit of the device.
     pub fn create_completion_queue(&self, capacity: u32) -> Result<CompletionQueue, VerbsError> {
-        let shared = self.control(|engine, _| engine.create_completion_queue(capacity))??;
+        let call = || format!("create_cq({capacity} entries)");
+        let shared =
+            self.tell_control(call, |engine, _| engine.create_completion_queue(capacity))?;
         Ok(CompletionQueue::new(self.clone(), shared))
     }
 

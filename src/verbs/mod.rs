@@ -26,7 +26,8 @@ mod region;
 mod shared;
 
 pub use crate::engine::{
-    AsyncEvent, ControlError, Counter, Counters, Limits, ModifyError, QueuePairStatus,
+    AsyncEvent, ControlError, Counter, Counters, Failure, History, HistoryEvent, Limits,
+    ModifyError, QueuePairStatus, Record,
 };
 pub use crate::host::Gid;
 pub use crate::memory::{AccessError, OwnedMemory};
@@ -37,6 +38,7 @@ pub use crate::queue::{
     SendOperation, SendRequest, Sge,
 };
 pub use crate::wire::{Immediate, Lkey, Psn, QKey, Qpn, Rkey};
+pub use crate::words::{Explanation, Fact};
 pub use address::AddressHandle;
 pub use completion::{CompletionChannel, CompletionQueue};
 pub use connect::{ConnectOptions, Endpoint, connect_pair};

@@ -19,7 +19,8 @@ impl Drop for Registration {
     fn drop(&mut self) {
         let key = self.keys.local;
         // The key is live: nothing else deregisters it.
-        let _ = self.domain.context().control(|engine, _| engine.deregister(key));
+        let call = || format!("dereg_mr({key})");
+        let _ = self.domain.context().tell_control(call, |engine, _| engine.deregister(key));
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::{ProtectionDomain, VerbsError};
+use crate::engine::Engine;
 use crate::queue::{PostError, ReceiveQueue, ReceiveRequest, Sge};
 
 /// Receives for several queue pairs. Clones are the same queue; it is destroyed with the last of
@@ -21,7 +22,9 @@ impl Drop for Inner {
     fn drop(&mut self) {
         // Queue pairs that use it hold this value, so none is left.
         let context = self.domain.context();
-        let _ = context.control(|engine, _| engine.destroy_shared_receive_queue(&self.queue));
+        let call = || "destroy_srq()".to_owned();
+        let destroy = |engine: &mut Engine, _| engine.destroy_shared_receive_queue(&self.queue);
+        let _ = context.tell_control(call, destroy);
     }
 }
 
@@ -60,6 +63,8 @@ impl SharedReceiveQueue {
     /// refused.
     pub fn post_receives(&self, requests: &[ReceiveRequest<'_>]) -> Result<(), (usize, PostError)> {
         let (queued, outcome) = self.inner.queue.post(requests);
+        let call = || format!("post_srq_recv({} requests, {queued} queued)", requests.len());
+        let outcome = self.inner.domain.context().told(call, outcome);
         outcome.map_err(|error| (queued, error))
     }
 
@@ -69,7 +74,8 @@ impl SharedReceiveQueue {
     /// The queue has fewer entries than that.
     pub fn set_limit(&self, limit: u32) -> Result<(), VerbsError> {
         let context = self.inner.domain.context();
-        Ok(context.control(|engine, _| engine.set_shared_limit(&self.inner.queue, limit))??)
+        let call = || format!("modify_srq(limit {limit})");
+        context.tell_control(call, |engine, _| engine.set_shared_limit(&self.inner.queue, limit))
     }
 }
 

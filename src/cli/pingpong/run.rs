@@ -136,20 +136,12 @@ fn report(args: &PingpongArgs, seconds: f64) -> Result<(), Failure> {
     if args.chk { print("every byte of every message was checked") } else { Ok(()) }
 }
 
-/// What usually lies behind a failed work request, and what to do about it.
-fn advice(status: CompletionStatus) -> &'static str {
+/// Which options of this program decide about sizes.
+const fn sizes(status: CompletionStatus) -> &'static str {
     match status {
-        CompletionStatus::LocalLengthError | CompletionStatus::RemoteInvalidRequest => {
-            "; give both ends the same --size and --mtu"
-        }
-        CompletionStatus::TransportRetryExceeded => {
-            "; the peer does not answer: see whether it has failed, and whether UDP port 4791 is \
-             open on the way"
-        }
-        CompletionStatus::WorkRequestFlushed => {
-            "; the queue pair had failed before: see what the other end says, and give both the \
-             same --size and --mtu"
-        }
+        CompletionStatus::LocalLengthError
+        | CompletionStatus::RemoteInvalidRequest
+        | CompletionStatus::WorkRequestFlushed => "\n(give both ends the same --size and --mtu)",
         _ => "",
     }
 }
@@ -266,11 +258,12 @@ impl<'a> End<'a> {
         if !completion.status.is_success() {
             let what = if completion.kind.is_receive() { "receive" } else { "send" };
             return Err(Failure::bad(format!(
-                "a {what} failed after {} exchanges: {} (status {}){}",
+                "a {what} failed after {} exchanges: {} (status {})\n{}{}",
                 self.received,
                 completion.status,
                 completion.status as u8,
-                advice(completion.status)
+                self.pair.explain(completion),
+                sizes(completion.status)
             )));
         }
         if completion.kind.is_receive() {

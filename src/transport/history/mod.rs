@@ -196,7 +196,7 @@ impl Recorder {
     pub(crate) fn settle_on(&mut self, position: Option<u32>) {
         let of_request = |failure: &Failure| failure.position == position;
         let found = self.failures.iter().rposition(of_request);
-        self.root = found.or(self.failures.len().checked_sub(1));
+        self.root = found.or_else(|| self.failures.len().checked_sub(1));
         self.flushed = None;
     }
 
