@@ -160,8 +160,10 @@ impl Assembly {
         part.check(ctx, payload.len(), base.mtu())?;
         let total = u64::from(self.received()) + payload.len() as u64;
         let fits = total <= u64::from(capacity);
-        let cause = Cause::ReceiveTooSmall { capacity, arrived: total };
-        fits.then_some(()).ok_or_else(|| ctx.blame(Fault::ReceiveTooSmall, cause).into())
+        fits.then_some(()).ok_or_else(|| {
+            let cause = Cause::ReceiveTooSmall { capacity, arrived: total };
+            ctx.blame(Fault::ReceiveTooSmall, cause).into()
+        })
     }
 
     /// Bytes of the SEND that is arriving.
@@ -366,8 +368,10 @@ impl Part {
             Self::Last => (1..=mtu).contains(&length),
             Self::Only => length <= mtu,
         };
-        let cause = Cause::PacketLength { length: length as u32, path_mtu, part: self };
-        right.then_some(()).ok_or_else(|| ctx.blame(Fault::PacketLength, cause))
+        right.then_some(()).ok_or_else(|| {
+            let cause = Cause::PacketLength { length: length as u32, path_mtu, part: self };
+            ctx.blame(Fault::PacketLength, cause)
+        })
     }
 }
 
@@ -388,8 +392,10 @@ fn check_write_allowed(base: &Base, ctx: &mut Context<'_>) -> Result<(), Fault> 
 /// Whether the queue pair lets the peer do what takes this right.
 pub(crate) fn check_allowed(base: &Base, ctx: &mut Context<'_>, need: Access) -> Result<(), Fault> {
     let allowed = base.access();
-    let cause = Cause::NotAllowed { need, allowed };
-    allowed.contains(need).then_some(()).ok_or_else(|| ctx.blame(Fault::NotAllowed, cause))
+    allowed
+        .contains(need)
+        .then_some(())
+        .ok_or_else(|| ctx.blame(Fault::NotAllowed, Cause::NotAllowed { need, allowed }))
 }
 
 /// The message's bytes are not as many as it has announced.

@@ -122,6 +122,7 @@ impl Recorder {
     pub(crate) fn received(&mut self, now: Instant, kind: PacketKind, psn: Psn, payload: usize) {
         self.heard = true;
         self.largest_received = self.largest_received.max(payload as u32);
+        self.ring.at_hand(psn);
         self.ring.packet(now, HistoryEvent::RECEIVED, kind, psn, 1);
     }
 
@@ -131,6 +132,7 @@ impl Recorder {
             && !matches!(syndrome.meaning(), Syndrome::Ack(_))
         {
             self.heard = true;
+            self.ring.at_hand(headers.psn);
             return self.ring.received_nak(now, syndrome, headers.psn);
         }
         self.received(now, PacketKind::of(&headers.message), headers.psn, payload);

@@ -10,11 +10,11 @@ use crate::wire::{Psn, Syndrome};
 const ENTRIES: usize = 32;
 /// How many of the newest entries an event may continue: requests, their answers, and one thing
 /// more take turns.
-const MERGED: usize = 3;
+const MERGED: u32 = 3;
 /// Time between the first and the last event of an entry counts in units of 2^10 ns.
 const UNIT_SHIFT: u32 = 10;
 
-/// One entry. What `low` and `high` mean depends on `event`.
+/// One entry. What `low` and `high` mean depends on the event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Entry {
     first: u64,
@@ -22,8 +22,8 @@ struct Entry {
     high: u32,
     duration: u32,
     count: u16,
-    event: u8,
-    detail: u8,
+    /// The event in the upper byte, and what further tells it apart in the lower.
+    what: u16,
 }
 
 /// See the module's text.
@@ -42,16 +42,24 @@ impl Default for Ring {
     }
 }
 
+/// Where the entry lies that is so many before the newest.
+#[inline]
+const fn place(newest: u32, back: u32) -> usize {
+    newest.wrapping_sub(back) as usize % ENTRIES
+}
+
 impl Entry {
+    #[inline]
     fn again(&mut self, now: Instant) {
         self.count = self.count.saturating_add(1);
         self.duration = duration(self.first, now);
     }
 }
 
+#[inline]
 fn duration(first: u64, now: Instant) -> u32 {
     let units = now.as_nanos().saturating_sub(first) >> UNIT_SHIFT;
-    u32::try_from(units).unwrap_or(u32::MAX)
+    units.min(u32::MAX.into()) as u32
 }
 
 impl Ring {
@@ -65,27 +73,40 @@ impl Ring {
         psn: Psn,
         psns: u32,
     ) {
-        if event == HistoryEvent::RECEIVED {
-            self.psn = psn;
-        }
-        let last = psn.add(psns.max(1) - 1).value();
-        let detail = kind as u8;
+        let what = what(event, kind as u8);
         for back in 0..MERGED {
-            let entry = &mut self.entries[(self.newest as usize).wrapping_sub(back) % ENTRIES];
-            if (entry.event, entry.detail) != (event, detail) {
-                continue;
+            let entry = &mut self.entries[place(self.newest, back)];
+            if entry.what == what && Psn::new(entry.high.wrapping_add(1)) == psn {
+                entry.high = psn.add(psns - 1).value();
+                return entry.again(now);
             }
-            let ahead = psn.distance_from(Psn::new(entry.high));
-            let continues =
-                ahead == 1 || (kind == PacketKind::Acknowledge && ahead <= Psn::MAX_SPAN);
-            if continues {
-                entry.high = last;
-            } else if (entry.low, entry.high) != (psn.value(), last) {
-                continue;
-            }
-            return entry.again(now);
         }
-        self.push(now, Entry { event, detail, low: psn.value(), high: last, ..Entry::default() });
+        self.packet_elsewhere(now, what, psn, psns);
+    }
+
+    /// A packet that does not follow the last one of its kind: the same once more, an ACK that skips
+    /// some, or something else.
+    #[inline(never)]
+    fn packet_elsewhere(&mut self, now: Instant, what: u16, psn: Psn, psns: u32) {
+        let last = psn.add(psns - 1).value();
+        let is_ack = what as u8 == PacketKind::Acknowledge as u8;
+        for back in 0..MERGED {
+            let entry = &mut self.entries[place(self.newest, back)];
+            let ahead = psn.distance_from(Psn::new(entry.high));
+            let skips = is_ack && ahead <= Psn::MAX_SPAN;
+            let same = (entry.low, entry.high) == (psn.value(), last);
+            if entry.what == what && (skips || same) {
+                entry.high = last;
+                return entry.again(now);
+            }
+        }
+        self.push(now, Entry { what, low: psn.value(), high: last, ..Entry::default() });
+    }
+
+    /// The PSN of the packet in hand.
+    #[inline]
+    pub(super) fn at_hand(&mut self, psn: Psn) {
+        self.psn = psn;
     }
 
     pub(super) fn dropped(&mut self, now: Instant, reason: Counter, psn: Option<Psn>) {
@@ -125,14 +146,13 @@ impl Ring {
     /// A work request has completed with an error.
     #[cold]
     pub(crate) fn completed(&mut self, now: Instant, status: CompletionStatus, id: u64) {
-        let detail = status as u8;
-        if let Some(entry) = self.newest_of(HistoryEvent::COMPLETED, detail) {
-            (entry.low, entry.high) = (id as u32, (id >> 32) as u32);
+        let what = what(HistoryEvent::COMPLETED, status as u8);
+        let (low, high) = (id as u32, (id >> 32) as u32);
+        if let Some(entry) = self.newest_of(what) {
+            (entry.low, entry.high) = (low, high);
             return entry.again(now);
         }
-        let (low, high) = (id as u32, (id >> 32) as u32);
-        let event = HistoryEvent::COMPLETED;
-        self.push(now, Entry { event, detail, low, high, ..Entry::default() });
+        self.push(now, Entry { what, low, high, ..Entry::default() });
     }
 
     /// The network has asked for less.
@@ -140,67 +160,68 @@ impl Ring {
         self.add(now, HistoryEvent::CONGESTION, 0, 0, 0);
     }
 
-    fn newest_of(&mut self, event: u8, detail: u8) -> Option<&mut Entry> {
-        let newest = self.newest as usize;
-        let mut places = (0..MERGED).map(|back| newest.wrapping_sub(back) % ENTRIES);
-        let same = |place: &usize| {
-            let entry = &self.entries[*place];
-            (entry.event, entry.detail) == (event, detail)
-        };
-        let place = places.find(same)?;
-        Some(&mut self.entries[place])
+    fn newest_of(&mut self, what: u16) -> Option<&mut Entry> {
+        let newest = self.newest;
+        let mut places = (0..MERGED).map(|back| place(newest, back));
+        let found = places.find(|place| self.entries[*place].what == what)?;
+        Some(&mut self.entries[found])
     }
 
     /// An event that is added to one of the newest entries if it is the same at the same place.
     fn add(&mut self, now: Instant, event: u8, detail: u8, low: u32, high: u32) {
-        if let Some(entry) = self.newest_of(event, detail)
+        let what = what(event, detail);
+        if let Some(entry) = self.newest_of(what)
             && entry.low == low
         {
             entry.high = high;
             return entry.again(now);
         }
-        self.push(now, Entry { event, detail, low, high, ..Entry::default() });
+        self.push(now, Entry { what, low, high, ..Entry::default() });
     }
 
     fn push(&mut self, now: Instant, entry: Entry) {
         self.newest = self.newest.wrapping_add(1);
-        let place = self.newest as usize % ENTRIES;
-        self.entries[place] = Entry { first: now.as_nanos(), count: 1, ..entry };
+        self.entries[place(self.newest, 0)] = Entry { first: now.as_nanos(), count: 1, ..entry };
     }
 
     /// What is in it, oldest first.
     pub(super) fn records(&self) -> impl Iterator<Item = Record> + '_ {
-        let newest = self.newest as usize;
-        let places = (0..ENTRIES).rev().map(move |back| newest.wrapping_sub(back) % ENTRIES);
+        let newest = self.newest;
+        let places = (0..ENTRIES as u32).rev().map(move |back| place(newest, back));
         places.filter_map(|place| read(&self.entries[place]))
     }
 }
 
+const fn what(event: u8, detail: u8) -> u16 {
+    (event as u16) << 8 | detail as u16
+}
+
 fn read(entry: &Entry) -> Option<Record> {
+    let [detail, event] = entry.what.to_le_bytes();
     let (first, last) = (Psn::new(entry.low), Psn::new(entry.high));
-    let kind = PacketKind::from_number(entry.detail);
-    let syndrome = Syndrome::from_byte(entry.detail);
-    let event = match entry.event {
+    let kind = PacketKind::from_number(detail);
+    let syndrome = Syndrome::from_byte(detail);
+    let event = match event {
         HistoryEvent::SENT => HistoryEvent::Sent { kind, first, last },
         HistoryEvent::SENT_AGAIN => HistoryEvent::SentAgain { kind, first, last },
         HistoryEvent::RECEIVED => HistoryEvent::Received { kind, first, last },
         HistoryEvent::RECEIVED_NAK => HistoryEvent::ReceivedNak { syndrome, psn: first },
         HistoryEvent::SENT_NAK => HistoryEvent::SentNak { syndrome, psn: first },
         HistoryEvent::DROPPED => {
-            let reason = *Counter::ALL.get(usize::from(entry.detail))?;
+            let reason = *Counter::ALL.get(usize::from(detail))?;
             HistoryEvent::Dropped { reason, psn: first }
         }
         HistoryEvent::TIMER => HistoryEvent::TimerExpired {
-            timer: TimerKind::from_number(entry.detail),
+            timer: TimerKind::from_number(detail),
             microseconds: entry.high,
             oldest: first,
         },
         HistoryEvent::STATE => HistoryEvent::StateChanged {
-            from: QueuePairState::from_number(entry.detail >> 4),
-            to: QueuePairState::from_number(entry.detail & 0xf),
+            from: QueuePairState::from_number(detail >> 4),
+            to: QueuePairState::from_number(detail & 0xf),
         },
         HistoryEvent::COMPLETED => HistoryEvent::Completed {
-            status: CompletionStatus::from_number(entry.detail),
+            status: CompletionStatus::from_number(detail),
             id: u64::from(entry.high) << 32 | u64::from(entry.low),
         },
         HistoryEvent::CONGESTION => HistoryEvent::CongestionNotified,
