@@ -1,7 +1,8 @@
 //! Why a key gave no access, with the numbers: made after the refusal, for whoever asks why.
 
 use super::access::Access;
-use super::keys::{DomainId, KeyFault, KeyTable};
+use super::error::KeyFault;
+use super::keys::{Accessor, KeyTable};
 use super::scatter::Sge;
 
 /// A key that did not give access: what was asked, and what its memory would have given.
@@ -51,13 +52,13 @@ impl KeyTable {
 #[cold]
 pub(crate) fn denied(
     keys: &KeyTable,
-    domain: DomainId,
+    who: Accessor,
     mut segments: impl Iterator<Item = Sge>,
     need: Access,
 ) -> Option<Denial> {
     segments.find_map(|segment| {
         let (key, length) = (segment.key.value(), segment.length);
-        let span = keys.span(key, domain, segment.address, length as usize, need);
+        let span = keys.span(key, who, segment.address, length as usize, need);
         let fault = span.err().filter(|_| length > 0)?;
         Some(keys.denial(key, (segment.address, length.into()), need, fault))
     })

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::trace::Tracer;
 use crate::engine::{Port, PortCapabilities};
-use crate::link::{Link, LinkStatistics};
+use crate::link::{JoinError, Link, LinkStatistics};
 use crate::time::Instant;
 use crate::wire::{ReceivedBurst, SentBurst};
 use crate::words::Direction;
@@ -62,6 +62,14 @@ impl Link for Traced {
 
     fn descriptors(&self) -> &[RawFd] {
         self.inner.descriptors()
+    }
+
+    fn join(&mut self, group: IpAddr) -> Result<(), JoinError> {
+        self.inner.join(group)
+    }
+
+    fn leave(&mut self, group: IpAddr) {
+        self.inner.leave(group);
     }
 
     fn statistics(&self) -> LinkStatistics {

@@ -5,9 +5,9 @@ use super::context::{Base, Context};
 use super::fault::Fault;
 use super::history::{Cause, MessagePart as Part, PacketKind};
 use super::receive::Claim;
-use crate::memory::{KeyFault, denied, scatter};
+use crate::memory::{Accessor, KeyFault, denied, scatter};
 use crate::queue::{Access, Attachment, Completion, CompletionKind, CompletionStatus, MAX_MESSAGE};
-use crate::wire::{Immediate, Message, Operation, Qpn, Reth, Rkey, SendTail};
+use crate::wire::{Immediate, Message, Operation, Qpn, Reth, Rkey, SendTail, Srqn};
 
 /// The message of which some packets have arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,16 +51,23 @@ pub(crate) enum Taken {
 pub(crate) struct Assembly {
     inbound: Inbound,
     claim: Claim,
+    /// The shared receive queue that the arriving message names (XRC).
+    named: Option<Srqn>,
 }
 
 impl Assembly {
     pub(crate) fn new() -> Self {
-        Self { inbound: Inbound::Idle, claim: Claim::default() }
+        Self { inbound: Inbound::Idle, claim: Claim::default(), named: None }
     }
 
     /// The receive that the arriving message has claimed.
     pub(crate) fn claim(&mut self) -> &mut Claim {
         &mut self.claim
+    }
+
+    /// Whether a receive is claimed.
+    pub(crate) fn has_claimed(&self) -> bool {
+        self.claim.is_held()
     }
 
     /// Forgets a message of which parts are missing; its receive serves the next one.
@@ -103,6 +110,25 @@ impl Assembly {
             inside: self.inside(),
         };
         fits.then_some(()).ok_or_else(|| ctx.blame(Fault::OpcodeSequence, cause()))
+    }
+
+    /// Whether the packet names a shared receive queue that it may reach (XRC), the same one as the
+    /// packets of its message before it.
+    pub(crate) fn check_named_queue(
+        &mut self,
+        base: &Base,
+        ctx: &mut Context<'_>,
+    ) -> Result<(), Fault> {
+        let named = base.named_queue().map_err(|fault| {
+            let other_domain = fault == Fault::XrcDomain;
+            ctx.blame(fault, Cause::SharedQueue { other_domain, changed: false })
+        })?;
+        if self.is_inside_message() && named != self.named {
+            let cause = Cause::SharedQueue { other_domain: false, changed: true };
+            return Err(ctx.blame(Fault::NoSuchSharedQueue, cause));
+        }
+        self.named = named;
+        Ok(())
     }
 
     /// Takes a packet of a SEND or WRITE that fits the sequence.
@@ -182,7 +208,8 @@ impl Assembly {
     ) -> Result<(), Fault> {
         let received = self.received();
         let segments = self.claim.segments();
-        scatter(ctx.keys, base.domain, segments, received.into(), payload)
+        let domain = self.claim.domain(base);
+        scatter(ctx.keys, domain, segments, received.into(), payload)
             .map_err(|_| blame_receive(base, ctx, &self.claim))?;
         self.inbound = Inbound::Send { received: received + payload.len() as u32 };
         Ok(())
@@ -209,7 +236,8 @@ impl Assembly {
             SendTail::Immediate(immediate) => Attachment::Immediate(immediate),
             SendTail::Invalidate(key) => {
                 // Checked above, and nothing has run in between.
-                let _ = ctx.keys.invalidate(key.value(), base.domain);
+                let domain = base.served_domain();
+                let _ = ctx.keys.invalidate(key.value(), domain, base.number());
                 Attachment::Invalidated(key)
             }
         };
@@ -331,7 +359,7 @@ impl Assembly {
         solicited: bool,
     ) -> Result<(), Refusal> {
         let completion = Completion {
-            id: self.claim.take().unwrap_or_default(),
+            id: 0,
             status: CompletionStatus::Success,
             kind,
             length,
@@ -340,7 +368,7 @@ impl Assembly {
             source: Qpn::default(),
             solicited,
         };
-        let room = ctx.complete(base, &completion);
+        let room = self.claim.complete(base, ctx, completion);
         room.then_some(()).ok_or(Refusal::Overrun)
     }
 }
@@ -408,7 +436,8 @@ fn blame_length(ctx: &mut Context<'_>, reth: &Reth, arrived: u64) -> Refusal {
 /// The claimed receive's own memory cannot be written.
 #[cold]
 fn blame_receive(base: &Base, ctx: &mut Context<'_>, claim: &Claim) -> Fault {
-    let denial = denied(ctx.keys, base.domain, claim.segments(), Access::LOCAL_WRITE);
+    let who = Accessor::local(claim.domain(base));
+    let denial = denied(ctx.keys, who, claim.segments(), Access::LOCAL_WRITE);
     let cause = denial.map_or(Cause::Unknown, Cause::ReceiveMemory);
     ctx.blame(Fault::ReceiveProtection, cause)
 }
@@ -421,7 +450,7 @@ fn check_write(base: &Base, ctx: &mut Context<'_>, reth: &Reth) -> Result<(), Re
     if reth.length > 0 {
         let (key, length) = (reth.key.value(), reth.length as usize);
         ctx.keys
-            .span(key, base.domain, reth.address, length, Access::REMOTE_WRITE)
+            .span(key, base.peer_access(), reth.address, length, Access::REMOTE_WRITE)
             .map(drop)
             .map_err(|found| {
                 let asked = (reth.address, reth.length.into());
@@ -447,8 +476,8 @@ fn write_at(
     let written = match reth.address.checked_add(offset.into()) {
         Some(address) => ctx
             .keys
-            .span(key, base.domain, address, length, Access::REMOTE_WRITE)
-            .map(|span| span.write(payload)),
+            .span(key, base.peer_access(), address, length, Access::REMOTE_WRITE)
+            .and_then(|span| span.write(payload)),
         None => Err(KeyFault::OutOfBounds),
     };
     written.map_err(|found| {
@@ -460,6 +489,6 @@ fn write_at(
 fn check_invalidation(base: &Base, ctx: &mut Context<'_>, key: Rkey) -> Result<(), Refusal> {
     let key = key.value();
     ctx.keys
-        .can_invalidate(key, base.domain)
+        .can_invalidate(key, base.served_domain(), base.number())
         .map_err(|found| ctx.deny(key, (0, 0), Access::INVALIDATE, found).into())
 }

@@ -13,13 +13,16 @@
 
 mod assembly;
 mod burst;
+mod congestion;
 mod context;
 mod counters;
 mod effects;
+mod event_kind;
 mod fault;
 mod halves;
 mod handles;
 mod history;
+mod local;
 mod pace;
 mod pair;
 mod path;
@@ -29,11 +32,14 @@ mod receive;
 mod requests;
 mod segment;
 mod settings;
+mod shared;
 mod table;
 mod unacked;
 
+pub use congestion::{CongestionError, CongestionOptions, FlowRate};
 pub use counters::{Counter, Counters};
-pub use effects::{AsyncEvent, Effects, Flushed};
+pub use effects::{AsyncEvent, Effects, EventSubject, Flushed};
+pub use event_kind::AsyncEventKind;
 pub use history::{
     Cause, Ends, Failure, FlushCause, History, HistoryEvent, MessagePart, NotReady, PacketKind,
     Record, Refused, TimerKind, Unanswered, WrongResponse,
@@ -41,7 +47,9 @@ pub use history::{
 pub use table::{AttributeList, ModifyError};
 
 pub(crate) use burst::BurstRules;
+pub(crate) use congestion::{CE, DatagramSender, Notification, NotificationPoint};
 pub(crate) use context::{Context, Peer};
+pub(crate) use counters::PairCounters;
 pub(crate) use handles::AddressHandles;
 pub(crate) use history::Recorder;
 pub(crate) use pair::QueuePair;
@@ -49,4 +57,5 @@ pub(crate) use path::PathTable;
 pub(crate) use rc::ACK_HOLD;
 pub(crate) use ready::ReadyList;
 pub(crate) use settings::Device;
+pub(crate) use shared::SharedQueues;
 pub(crate) use unacked::Arrival;

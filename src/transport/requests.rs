@@ -1,13 +1,14 @@
 //! Send work requests as packets and completions: what all transports share.
 
 use super::context::{Base, Context};
+use super::counters::Counter;
 use super::history::{Cause, Failure, PacketKind};
 use super::segment::{Class, Piece};
-use crate::memory::{Access, KeyFault, denied, gather};
+use crate::memory::{Access, Accessor, KeyFault, denied, gather};
 use crate::queue::{
     Attachment, Completion, CompletionKind, CompletionStatus, Remote, SendData, SendOperation,
 };
-use crate::wire::{AtomicEth, Immediate, Message, Qpn, Reth, Rkey, SendTail};
+use crate::wire::{AtomicEth, Feth, Immediate, Message, Qpn, Reth, SendTail};
 
 /// What a request is on the wire.
 pub(super) const fn class_of(operation: &SendOperation) -> Class {
@@ -19,7 +20,9 @@ pub(super) const fn class_of(operation: &SendOperation) -> Class {
         SendOperation::Write(_) | SendOperation::WriteWithImmediate(..) => Class::Write,
         SendOperation::Read(_) => Class::Read,
         SendOperation::CompareSwap { .. } | SendOperation::FetchAdd { .. } => Class::Atomic,
-        SendOperation::LocalInvalidate(_) => Class::Local,
+        SendOperation::AtomicWrite { .. } => Class::AtomicWrite,
+        SendOperation::Flush { .. } => Class::Flush,
+        SendOperation::LocalInvalidate(_) | SendOperation::BindWindow(_) => Class::Local,
     }
 }
 
@@ -59,10 +62,20 @@ pub(super) fn message_of(operation: &SendOperation, length: u32, piece: &Piece) 
             swap_or_add: add,
             compare: 0,
         }),
+        SendOperation::AtomicWrite { remote, .. } => {
+            Message::AtomicWrite(Reth { address: remote.address, key: remote.key, length: 8 })
+        }
+        SendOperation::Flush { remote, length, placement, selectivity } => {
+            let (placement, selectivity) = (placement.bits(), selectivity.code());
+            let feth = Feth { reserved: 0, selectivity, placement };
+            Message::Flush(feth, Reth { address: remote.address, key: remote.key, length })
+        }
         SendOperation::SendTo { immediate, .. } => {
             send_message(piece, immediate.map_or(SendTail::Plain, SendTail::Immediate))
         }
-        SendOperation::Read(_) | SendOperation::LocalInvalidate(_) => {
+        SendOperation::Read(_)
+        | SendOperation::LocalInvalidate(_)
+        | SendOperation::BindWindow(_) => {
             unreachable!("a READ is built from its part, a local operation has no packet")
         }
     }
@@ -103,7 +116,23 @@ const fn kind_of(operation: &SendOperation) -> CompletionKind {
         SendOperation::Read(_) => CompletionKind::Read,
         SendOperation::CompareSwap { .. } => CompletionKind::CompareSwap,
         SendOperation::FetchAdd { .. } => CompletionKind::FetchAdd,
+        SendOperation::AtomicWrite { .. } => CompletionKind::AtomicWrite,
+        SendOperation::Flush { .. } => CompletionKind::Flush,
         SendOperation::LocalInvalidate(_) => CompletionKind::LocalInvalidate,
+        SendOperation::BindWindow(_) => CompletionKind::BindWindow,
+    }
+}
+
+/// Counts a request that was carried out, whether it gives a completion or not.
+pub(super) fn count_finished(ctx: &mut Context<'_>, operation: &SendOperation) {
+    match kind_of(operation) {
+        CompletionKind::Send => ctx.count(Counter::FinishedSend),
+        CompletionKind::Write => ctx.count(Counter::FinishedWrite),
+        CompletionKind::Read => ctx.count(Counter::FinishedRead),
+        CompletionKind::CompareSwap | CompletionKind::FetchAdd => {
+            ctx.count(Counter::FinishedAtomic);
+        }
+        _ => {}
     }
 }
 
@@ -169,6 +198,8 @@ pub(super) const fn packet_kind(operation: &SendOperation) -> PacketKind {
         CompletionKind::Read => PacketKind::ReadRequest,
         CompletionKind::CompareSwap => PacketKind::CompareSwap,
         CompletionKind::FetchAdd => PacketKind::FetchAdd,
+        CompletionKind::AtomicWrite => PacketKind::AtomicWrite,
+        CompletionKind::Flush => PacketKind::Flush,
         _ => PacketKind::Other,
     }
 }
@@ -180,19 +211,12 @@ pub(super) const fn remote_of(operation: &SendOperation) -> Option<(u32, u64)> {
         | SendOperation::WriteWithImmediate(remote, _)
         | SendOperation::Read(remote)
         | SendOperation::CompareSwap { remote, .. }
-        | SendOperation::FetchAdd { remote, .. } => Some((remote.key.value(), remote.address)),
+        | SendOperation::FetchAdd { remote, .. }
+        | SendOperation::AtomicWrite { remote, .. }
+        | SendOperation::Flush { remote, .. } => Some((remote.key.value(), remote.address)),
         SendOperation::SendWithInvalidate(key) => Some((key.value(), 0)),
         _ => None,
     }
-}
-
-/// Makes a key invalid for a local request; else why that cannot be.
-pub(super) fn invalidate(base: &Base, ctx: &mut Context<'_>, key: Rkey) -> Result<(), Cause> {
-    let key = key.value();
-    let outcome = ctx.keys.invalidate(key, base.domain);
-    outcome.map_err(|fault| {
-        Cause::CannotInvalidate(ctx.keys.denial(key, (0, 0), Access::INVALIDATE, fault))
-    })
 }
 
 /// Why the payload of the request at `position` cannot be read.
@@ -207,7 +231,7 @@ pub(super) fn local_fault(base: &Base, ctx: &Context<'_>, position: u32, need: A
     let SendData::Segments(segments) = base.queues.send.data(position) else {
         return Cause::Unknown;
     };
-    let denial = denied(ctx.keys, base.domain, segments.iter(), need);
+    let denial = denied(ctx.keys, Accessor::local(base.domain), segments.iter(), need);
     denial.map_or(Cause::Unknown, Cause::LocalMemory)
 }
 

@@ -21,23 +21,28 @@ mod context;
 mod device;
 mod domain;
 mod error;
+mod futures;
 mod pair;
 mod region;
 mod shared;
+mod window;
+mod xrc;
 
 pub use crate::engine::{
-    AsyncEvent, ControlError, Counter, Counters, Failure, History, HistoryEvent, Limits,
-    ModifyError, QueuePairStatus, Record,
+    AsyncEvent, AsyncEventKind, CongestionError, CongestionOptions, ControlError, Counter,
+    Counters, Failure, FlowRate, GroupError, History, HistoryEvent, Limits, ModifyError,
+    QueuePairStatus, Record,
 };
 pub use crate::host::Gid;
-pub use crate::memory::{AccessError, OwnedMemory};
+pub use crate::link::JoinError;
+pub use crate::memory::{AccessError, OnDemandCapabilities, OwnedMemory, RegisterError};
 pub use crate::queue::{
     Access, AddressHandleId, AddressVector, Attachment, Completion, CompletionKind,
     CompletionStatus, Datagram, Overrun, PathMtu, Payload, PostError, QueueCapacities,
     QueuePairAttributes, QueuePairKind, QueuePairState, ReceiveRequest, Remote, SendFlags,
-    SendOperation, SendRequest, Sge,
+    SendOperation, SendRequest, Sge, WindowBind, WindowId, WindowKind,
 };
-pub use crate::wire::{Immediate, Lkey, Psn, QKey, Qpn, Rkey};
+pub use crate::wire::{Immediate, Lkey, Psn, QKey, Qpn, Rkey, Srqn};
 pub use crate::words::{Explanation, Fact};
 pub use address::AddressHandle;
 pub use completion::{CompletionChannel, CompletionQueue};
@@ -46,6 +51,9 @@ pub use context::Context;
 pub use device::{DeviceInfo, PortState, devices, open};
 pub use domain::{ProtectionDomain, QueuePairOptions};
 pub use error::VerbsError;
+pub use futures::{NextChannelEvent, NextCompletion, NextCompletions, NextEvent};
 pub use pair::QueuePair;
-pub use region::{ForeignRegion, MemoryRegion};
+pub use region::{ForeignRegion, MemoryRegion, RegionChange};
 pub use shared::SharedReceiveQueue;
+pub use window::{Bindable, MemoryWindow};
+pub use xrc::{XrcDomain, XrcDomainOptions, XrcQueueOptions, XrcTarget, connect_xrc};

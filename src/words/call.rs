@@ -5,7 +5,7 @@ use std::fmt::{Display, Write};
 use super::number::{bytes, milliseconds};
 use crate::queue::{
     AddressVector, Attachment, Completion, Payload, QueueCapacities, QueuePairAttributes,
-    ReceiveRequest, SendOperation, SendRequest, Sge,
+    ReceiveRequest, SendOperation, SendRequest, Sge, WindowBind,
 };
 use crate::wire::RnrTimer;
 
@@ -136,8 +136,30 @@ fn operation(operation: &SendOperation) -> String {
         SendOperation::SendTo { to, .. } => {
             format!("SEND to queue pair {} with Q_Key {}", to.queue_pair, to.qkey)
         }
+        SendOperation::AtomicWrite { remote, value } => {
+            format!("ATOMIC WRITE of {value:02x?} to {:#x} with key {}", remote.address, remote.key)
+        }
+        SendOperation::Flush { remote, length, placement, selectivity } => format!(
+            "FLUSH {placement:?} {selectivity:?} of {} at {:#x} with key {}",
+            bytes((*length).into()),
+            remote.address,
+            remote.key
+        ),
+        SendOperation::BindWindow(bind) => format!("bind {}", window(bind)),
         SendOperation::LocalInvalidate(key) => format!("local invalidation of key {key}"),
     }
+}
+
+/// What a window is to be bound to.
+pub fn window(bind: &WindowBind) -> String {
+    format!(
+        "window {} to {} at {:#x} of region {}, {}",
+        bind.key(),
+        bytes(bind.length),
+        bind.address,
+        bind.region,
+        bind.access
+    )
 }
 
 /// A completion.

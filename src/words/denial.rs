@@ -22,6 +22,14 @@ pub(super) fn reason(denial: &Denial) -> String {
         (KeyFault::WrongDomain, _) => {
             "the key's memory lies in another protection domain than the queue pair".to_owned()
         }
+        (KeyFault::WrongQueuePair, _) => {
+            "the key is that of a window which is bound over another queue pair".to_owned()
+        }
+        (KeyFault::WindowsBound, _) => "windows are bound to the key's region".to_owned(),
+        (KeyFault::Unmapped, _) => {
+            "the key's memory is not mapped at this moment, or not with the right that is needed"
+                .to_owned()
+        }
         (KeyFault::Misaligned, _) => "the address is not a multiple of 8".to_owned(),
         (KeyFault::NotInvalidatable, _) => {
             "the key is that of an ordinary memory region, which cannot be invalidated".to_owned()

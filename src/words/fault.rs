@@ -13,6 +13,8 @@ pub(super) fn fault(failure: &Failure) -> Explanation {
         Cause::ReceiveMemory(denied) => receive_memory(failure, denied),
         Cause::RemoteMemory(denied) => remote_memory(denied, ends),
         Cause::ReadFailed(denied) => read_failed(denied, ends),
+        Cause::FlushFailed(denied) => flush_failed(denied, ends),
+        Cause::SharedQueue { other_domain, changed } => shared_queue(*other_domain, *changed, ends),
         Cause::NotAllowed { need, allowed } => Explanation::new(
             "not_allowed",
             format!("{} asked for what this queue pair does not allow: {need} is needed, its access flags are {allowed}", peer(ends)),
@@ -110,6 +112,28 @@ fn read_failed(denied: &Denial, ends: &Ends) -> Explanation {
     let explanation = Explanation::new("read_failed", headline)
         .advice("deregister memory only when no peer reads it any more");
     denial::facts(explanation, denied)
+}
+
+fn flush_failed(denied: &Denial, ends: &Ends) -> Explanation {
+    let headline = format!(
+        "{} asked to make {} survive a loss of power, and the system could not write it back",
+        peer(ends),
+        denial::asked(denied)
+    );
+    let explanation = Explanation::new("flush_failed", headline)
+        .advice("see whether the disk behind the memory is full or damaged");
+    denial::facts(explanation, denied)
+}
+
+/// XRC.
+fn shared_queue(other_domain: bool, changed: bool, ends: &Ends) -> Explanation {
+    let what = match (other_domain, changed) {
+        (true, _) => "a shared receive queue of another XRC domain than this queue pair's",
+        (_, true) => "another shared receive queue than the message began with",
+        _ => "a shared receive queue that does not exist",
+    };
+    Explanation::new("shared_queue", format!("{} named {what}", peer(ends)))
+        .advice("tell the peer the number of a shared receive queue of this XRC domain")
 }
 
 /// Nearly always a path MTU that differs.

@@ -3,6 +3,7 @@
 use super::number::bytes;
 use super::{Explanation, denial};
 use crate::engine::{Cause, Failure};
+use crate::memory::{BindFault, WindowBind};
 
 /// The sentence, if the failure is one of these.
 pub(super) fn local(failure: &Failure) -> Option<Explanation> {
@@ -28,6 +29,7 @@ pub(super) fn local(failure: &Failure) -> Option<Explanation> {
             .advice("only fast-registered regions and type 2 windows can be invalidated"),
             denied,
         ),
+        Cause::CannotBind { fault, bind } => cannot_bind(*fault, bind),
         Cause::AtomicLength { length } => Explanation::new(
             "atomic_length",
             format!("an atomic operation needs segments of 8 bytes for the old value, not of {length}"),
@@ -53,6 +55,36 @@ pub(super) fn local(failure: &Failure) -> Option<Explanation> {
         .advice("keep the address handle until the send has completed"),
         _ => return None,
     })
+}
+
+fn cannot_bind(fault: BindFault, bind: &WindowBind) -> Explanation {
+    let reason = match fault {
+        BindFault::NoSuchWindow => "there is no such window",
+        BindFault::WrongKind => {
+            "windows of type 1 are bound by the call, those of type 2B by a posted request"
+        }
+        BindFault::WrongDomain => {
+            "queue pair, window and region do not lie in one protection domain"
+        }
+        BindFault::AlreadyBound => "it is bound already, and type 2B must be invalidated first",
+        BindFault::NoLength => "length 0 unbinds windows of type 1 only",
+        BindFault::Rights => "windows do not have one of these rights",
+        BindFault::NoSuchRegion => "there is no such region, or its key was invalidated",
+        BindFault::NotBindable => "the region was registered without MW_BIND",
+        BindFault::NeedsLocalWrite => {
+            "peers are to change memory that was registered without LOCAL_WRITE"
+        }
+        BindFault::OutOfBounds => "the range is not inside the region",
+        BindFault::OnDemandAtomic => "atomic operations cannot reach on-demand memory",
+    };
+    let what = super::call::window(bind);
+    Explanation::new("cannot_bind", format!("{what} cannot be bound: {reason}"))
+        .advice(
+            "register the region with MW_BIND and LOCAL_WRITE, and invalidate before binding anew",
+        )
+        .fact("window", bind.key().to_string())
+        .fact("region", bind.region.to_string())
+        .fact("length", bind.length)
 }
 
 fn too_many_packets(length: u32, path_mtu: u32) -> Explanation {

@@ -46,7 +46,13 @@ fn invalid(facts: &Refused, ends: &Ends) -> Explanation {
         place(facts)
     );
     let is_read = kind == PacketKind::ReadRequest;
-    let is_atomic = matches!(kind, PacketKind::CompareSwap | PacketKind::FetchAdd);
+    let is_atomic = matches!(
+        kind,
+        PacketKind::CompareSwap
+            | PacketKind::FetchAdd
+            | PacketKind::AtomicWrite
+            | PacketKind::Flush
+    );
     Explanation::new("refused.invalid_request", headline)
         .detail(format!("our path MTU is {path_mtu}, {}", largest(ends)))
         .because_if(several && !is_read, || {
@@ -62,7 +68,7 @@ fn invalid(facts: &Refused, ends: &Ends) -> Explanation {
         .because_if(is_read || is_atomic, || {
             format!("more READs and atomics were under way ({reads}) than the peer's max_dest_rd_atomic: our max_rd_atomic must not be larger")
         })
-        .because_if(is_atomic, || "the address is not a multiple of 8".to_owned())
+                    .because_if(is_atomic && kind != PacketKind::Flush, || "the address is not a multiple of 8".to_owned())
         .advice("the other end's history names the rule (QueuePair::history, UROCE_TRACE=errors)")
         .fact("reads_under_way", reads)
 }
@@ -81,6 +87,7 @@ const fn right_of(kind: PacketKind) -> Option<&'static str> {
         PacketKind::Write | PacketKind::AtomicWrite => Some("REMOTE_WRITE"),
         PacketKind::ReadRequest => Some("REMOTE_READ"),
         PacketKind::CompareSwap | PacketKind::FetchAdd => Some("REMOTE_ATOMIC"),
+        PacketKind::Flush => Some("FLUSH_GLOBAL or FLUSH_PERSISTENT"),
         _ => None,
     }
 }

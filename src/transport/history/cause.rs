@@ -1,7 +1,7 @@
 //! Why something failed: typed, with the numbers of that moment.
 
 use super::event::PacketKind;
-use crate::memory::{Access, Denial};
+use crate::memory::{Access, BindFault, Denial, WindowBind};
 use crate::queue::QueuePairState;
 use crate::wire::{NakCode, Psn, RnrTimer};
 
@@ -165,6 +165,13 @@ pub enum Cause {
     },
     /// A key that a local request cannot invalidate.
     CannotInvalidate(Denial),
+    /// A memory window that cannot be bound.
+    CannotBind {
+        /// Which rule is broken.
+        fault: BindFault,
+        /// What was asked.
+        bind: WindowBind,
+    },
     /// The address handle of a datagram does not exist any more.
     NoAddressHandle,
     /// The peer's message is larger than the receive.
@@ -225,6 +232,15 @@ pub enum Cause {
         /// How many we serve.
         limit: u8,
     },
+    /// The packet names no shared receive queue that it may reach (XRC).
+    SharedQueue {
+        /// It is in another XRC domain.
+        other_domain: bool,
+        /// It is not the one that the message began with.
+        changed: bool,
+    },
+    /// Written bytes could not be made to survive a loss of power.
+    FlushFailed(Denial),
     /// READ data could not be read after the request had been accepted.
     ReadFailed(Denial),
     /// A completion queue had no room.

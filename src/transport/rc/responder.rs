@@ -43,9 +43,13 @@ struct Record {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RecordKind {
+pub(super) enum RecordKind {
     Read(Reth),
-    Atomic { original: u64 },
+    Atomic {
+        original: u64,
+    },
+    /// ATOMIC WRITE or FLUSH.
+    Done,
 }
 
 /// What became of a request, for the queue pair to act on.
@@ -62,7 +66,7 @@ pub(crate) enum Outcome {
 /// State of the responder.
 #[derive(Debug)]
 pub(crate) struct Responder {
-    pub(super) expected: Psn,
+    pub(in crate::transport) expected: Psn,
     pub(super) msn: Msn,
     awaiting: Awaiting,
     assembly: Assembly,
@@ -175,7 +179,7 @@ impl Responder {
         let job = match headers.message {
             Message::ReadRequest(reth) => self.repeated_read(base, ctx, headers.psn, &reth),
             Message::CompareSwap(_) | Message::FetchAdd(_) => self.repeated_atomic(headers.psn),
-            Message::AtomicWrite(_) | Message::Flush(..) => None,
+            Message::AtomicWrite(_) | Message::Flush(..) => self.repeated_confirmation(headers.psn),
             _ => {
                 self.owe_ack(ctx);
                 return;
@@ -216,7 +220,7 @@ impl Responder {
         }
         check_allowed(base, ctx, Access::REMOTE_READ).ok()?;
         check_read(base, ctx, reth).ok()?;
-        let answer = Answer::read(*reth, base.mtu());
+        let answer = Answer::read(base, *reth);
         Some(Job { psn, msn: record.msn, repeated: true, answer })
     }
 
@@ -225,6 +229,11 @@ impl Responder {
         let RecordKind::Atomic { original } = record.kind else { return None };
         let answer = Answer::Atomic { original };
         Some(Job { psn, msn: record.msn, repeated: true, answer })
+    }
+
+    fn repeated_confirmation(&self, psn: Psn) -> Option<Job> {
+        let record = self.record_at(psn).filter(|record| record.kind == RecordKind::Done)?;
+        Some(Job { psn, msn: record.msn, repeated: true, answer: Answer::Done })
     }
 
     /// Jobs stay in PSN order. A repeated request replaces the job that it repeats; if that was the
@@ -254,6 +263,7 @@ impl Responder {
     ) -> Result<(), Refusal> {
         let message = &headers.message;
         self.assembly.check_sequence(ctx, message)?;
+        self.assembly.check_named_queue(base, ctx)?;
         match *message {
             Message::ReadRequest(reth) => return self.read(base, ctx, reth),
             Message::CompareSwap(eth) => {
@@ -263,6 +273,8 @@ impl Responder {
             Message::FetchAdd(eth) => {
                 self.atomic(base, ctx, &eth, AtomicChange::FetchAdd(eth.swap_or_add))?;
             }
+            Message::AtomicWrite(reth) => self.atomic_write(base, ctx, &reth, payload)?,
+            Message::Flush(feth, reth) => self.flush(base, ctx, &feth, &reth)?,
             _ => {
                 let taken = self.assembly.take(base, ctx, message, headers.solicited, payload)?;
                 if taken == Taken::Message {
@@ -288,7 +300,7 @@ impl Responder {
         self.msn = self.msn.next();
         let msn = self.msn;
         self.remember(base, Record { first, packets, msn, kind: RecordKind::Read(reth) });
-        let answer = Answer::read(reth, base.mtu());
+        let answer = Answer::read(base, reth);
         self.jobs.push_back(Job { psn: first, msn, repeated: false, answer });
         self.expected = first.add(packets);
         Ok(())
@@ -305,25 +317,32 @@ impl Responder {
         self.check_read_resources(base, ctx)?;
         let (key, address) = (eth.key.value(), eth.address);
         let original = match address.is_multiple_of(8) {
-            true => ctx.keys.atomic(key, base.domain, address, change),
+            true => ctx.keys.atomic(key, base.peer_access(), address, change),
             false => Err(KeyFault::Misaligned),
         };
         let original = original.map_err(|found| match found {
             KeyFault::Misaligned => ctx.blame(Fault::Misaligned, Cause::Misaligned { address }),
             _ => ctx.deny(key, (address, 8), Access::REMOTE_ATOMIC, found),
         })?;
-        let psn = self.expected;
-        let kind = RecordKind::Atomic { original };
-        self.msn = self.msn.next();
-        let msn = self.msn;
-        self.remember(base, Record { first: psn, packets: 1, msn, kind });
-        let answer = Answer::Atomic { original };
-        self.jobs.push_back(Job { psn, msn, repeated: false, answer });
+        self.carried_out(base, RecordKind::Atomic { original }, Answer::Atomic { original });
         Ok(())
     }
 
+    /// The expected request, of one packet, was carried out: it is answered, now and for duplicates.
+    pub(super) fn carried_out(&mut self, base: &Base, kind: RecordKind, answer: Answer) {
+        let psn = self.expected;
+        self.msn = self.msn.next();
+        let msn = self.msn;
+        self.remember(base, Record { first: psn, packets: 1, msn, kind });
+        self.jobs.push_back(Job { psn, msn, repeated: false, answer });
+    }
+
     /// A peer may have as many unanswered READs and atomics as max_dest_rd_atomic says.
-    fn check_read_resources(&self, base: &Base, ctx: &mut Context<'_>) -> Result<(), Fault> {
+    pub(super) fn check_read_resources(
+        &self,
+        base: &Base,
+        ctx: &mut Context<'_>,
+    ) -> Result<(), Fault> {
         let limit = base.attributes.max_destination_rd_atomic.unwrap_or(0);
         let open = self.jobs.iter().filter(|job| !job.repeated).count();
         if open < usize::from(limit) {
@@ -346,6 +365,11 @@ impl Responder {
         self.records.push_back(record);
     }
 
+    /// Whether a message, arriving or still to come, has claimed a receive.
+    pub(super) fn has_claimed(&self) -> bool {
+        self.assembly.has_claimed()
+    }
+
     /// The receive that the arriving message has claimed.
     pub(crate) fn claim(&mut self) -> &mut Claim {
         self.assembly.claim()
@@ -364,7 +388,7 @@ fn check_read(base: &Base, ctx: &mut Context<'_>, reth: &Reth) -> Result<(), Fau
     let (key, length) = (reth.key.value(), reth.length as usize);
     if length > 0 {
         ctx.keys
-            .span(key, base.domain, reth.address, length, Access::REMOTE_READ)
+            .span(key, base.peer_access(), reth.address, length, Access::REMOTE_READ)
             .map(drop)
             .map_err(|found| {
                 let asked = (reth.address, reth.length.into());

@@ -1,6 +1,6 @@
 //! The requester's other half: what the peer's answers and the passing of time do to it.
 
-use super::clock::{Due, ack_timeout, asked_timeout};
+use super::clock::{Asked, Due, ack_timeout, asked_timeout};
 use super::requester::Requester;
 use crate::memory::{Access, scatter};
 use crate::queue::{CompletionStatus, SegmentList, SendData};
@@ -23,6 +23,10 @@ impl Requester {
         payload: &[u8],
     ) {
         let psn = headers.psn;
+        // Also an ACK of what is acknowledged already may bring credits.
+        if psn.is_within(self.oldest.previous(), self.highest) {
+            self.learn_credits(base, ctx, &headers.message);
+        }
         if !psn.is_within(self.oldest, self.highest) {
             self.clock.attempt.outside += 1;
             self.clock.attempt.outside_psn = psn;
@@ -40,6 +44,9 @@ impl Requester {
             Message::ReadResponseFirst(_) | Message::ReadResponseMiddle => {
                 self.on_read_response(base, ctx, psn, payload, false);
             }
+            Message::ReadResponseOnly(_) if self.awaits_confirmation(psn) => {
+                self.on_confirmation(base, ctx, psn, payload);
+            }
             Message::ReadResponseLast(_) | Message::ReadResponseOnly(_) => {
                 self.on_read_response(base, ctx, psn, payload, true);
             }
@@ -47,6 +54,20 @@ impl Requester {
                 self.on_atomic_response(base, ctx, psn, original);
             }
             _ => ctx.count(Counter::DropUnexpectedOpcode),
+        }
+    }
+
+    fn learn_credits(&mut self, base: &Base, ctx: &mut Context<'_>, message: &Message) {
+        let (Message::Acknowledge(aeth)
+        | Message::AtomicAcknowledge(aeth, _)
+        | Message::ReadResponseFirst(aeth)
+        | Message::ReadResponseLast(aeth)
+        | Message::ReadResponseOnly(aeth)) = *message
+        else {
+            return;
+        };
+        if self.credit_limit.learn(aeth) {
+            ctx.ready.push(base.slot);
         }
     }
 
@@ -151,6 +172,33 @@ impl Requester {
         self.progress_to(base, ctx, psn.next());
     }
 
+    /// Whether an ATOMIC WRITE or a FLUSH owns `psn`: their answer looks like that to an empty READ.
+    fn awaits_confirmation(&self, psn: Psn) -> bool {
+        let class = self.index_at(psn).map(|index| self.outstanding[index].shape.class);
+        matches!(class, Some(Class::AtomicWrite | Class::Flush))
+    }
+
+    /// An ATOMIC WRITE or a FLUSH was carried out.
+    fn on_confirmation(&mut self, base: &Base, ctx: &mut Context<'_>, psn: Psn, payload: &[u8]) {
+        let class = self.index_at(psn).map_or(Class::Flush, |at| self.outstanding[at].shape.class);
+        let Some(index) = self.responding_entry(base, ctx, psn, class) else { return };
+        if !payload.is_empty() {
+            ctx.count(Counter::BadResponse);
+            let cause = Cause::WrongResponse(WrongResponse {
+                psn,
+                expected: 0,
+                received: payload.len() as u32,
+                path_mtu: base.mtu(),
+                must_end: true,
+                ends: true,
+            });
+            self.fail(base, ctx, index, CompletionStatus::BadResponse, cause);
+            return;
+        }
+        self.reads_in_flight = self.reads_in_flight.saturating_sub(1);
+        self.progress_to(base, ctx, psn.next());
+    }
+
     /// The outstanding request that a data response at `psn` answers. All before it is thereby
     /// acknowledged, if no response is missing.
     fn responding_entry(
@@ -189,7 +237,7 @@ impl Requester {
         if self.advance(base, ctx, target) {
             return true;
         }
-        if self.clock.may_step_back(self.oldest) {
+        if self.clock.may_step_back(base, ctx, self.oldest, Asked::Implied) {
             ctx.count(Counter::ImpliedNak);
             self.step_back(base, ctx, self.oldest != before);
         } else {
@@ -206,7 +254,7 @@ impl Requester {
         let status = match code {
             NakCode::PsnSequenceError => {
                 self.clock.attempt.sequence_naks += 1;
-                if self.clock.may_step_back(self.oldest) {
+                if self.clock.may_step_back(base, ctx, self.oldest, Asked::Explicit) {
                     ctx.count(Counter::PacketSequenceError);
                     self.step_back(base, ctx, self.oldest != before);
                 } else {
@@ -238,7 +286,7 @@ impl Requester {
             return;
         }
         self.note_loss(base, ctx);
-        self.clock.stepped_back(base, ctx, self.oldest);
+        self.clock.stepped_back(base, ctx, self.oldest, self.highest);
         self.go_back(base, ctx);
     }
 
@@ -337,6 +385,7 @@ impl Requester {
                 Due::Nothing => return,
                 Due::RnrOver => {
                     self.record(ctx, TimerKind::NotReady, self.clock.attempt.pause);
+                    self.clock.resume_with_one();
                     ctx.ready.push(base.slot);
                 }
                 Due::Probe => {
