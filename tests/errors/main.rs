@@ -3,11 +3,14 @@
 
 #[path = "../pair/mod.rs"]
 mod pair;
+#[path = "../xrc/mod.rs"]
+mod xrc;
 
 mod calls;
 mod document;
 mod ends;
 mod events;
+mod extended;
 mod history;
 mod local;
 mod requester;
@@ -22,8 +25,8 @@ pub type Case = (&'static str, fn() -> String);
 
 /// Every case of every kind.
 fn cases() -> Vec<Case> {
-    [requester::CASES, responder::CASES, local::CASES, ends::CASES, calls::CASES, events::CASES]
-        .concat()
+    let kinds = [requester::CASES, responder::CASES, local::CASES, ends::CASES];
+    [&kinds[..], &[calls::CASES, events::CASES, extended::CASES]].concat().concat()
 }
 
 #[test]
