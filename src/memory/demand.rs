@@ -129,4 +129,28 @@ mod tests {
         assert_eq!(read(text.as_ptr() as usize, &mut bytes), Ok(()));
         assert_eq!(&bytes, b"read-only");
     }
+    #[test]
+    fn a_forked_child_reaches_its_own_memory_and_not_its_parents() {
+        let mut byte = Box::new(1_u8);
+        let address = &raw mut *byte as usize;
+        assert_eq!(write(address, &[2]), Ok(()));
+        // SAFETY: the child calls only what is safe after a fork, and ends without returning.
+        match unsafe { libc::fork() } {
+            0 => {
+                let written = write(address, &[3]).is_ok();
+                // SAFETY: the byte lives; the child has its own copy of it.
+                let seen = unsafe { (address as *const u8).read_volatile() };
+                // SAFETY: ends the child at once.
+                unsafe { libc::_exit(i32::from(!(written && seen == 3))) }
+            }
+            child => {
+                let mut status = -1;
+                // SAFETY: waits for our own child.
+                assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+                assert_eq!(status, 0, "the child wrote to its own memory");
+                // SAFETY: the byte lives.
+                assert_eq!(unsafe { (address as *const u8).read_volatile() }, 2);
+            }
+        }
+    }
 }

@@ -23,6 +23,7 @@ mod send;
 mod state;
 pub mod sync;
 mod unpolled;
+mod wakers;
 
 pub use crate::memory::{Access, Sge, WindowBind, WindowId, WindowKind};
 pub use attributes::{AddressVector, Attribute, PathMtu, QueuePairAttributes};
@@ -41,3 +42,5 @@ pub use send::SendQueue;
 pub use state::{QueuePairKind, QueuePairState};
 
 pub(crate) use send::{SegmentList, SendData, SendHead};
+#[cfg_attr(loom, allow(unused_imports, reason = "devices are not modelled"))]
+pub(crate) use wakers::{WakerKey, Wakers};

@@ -100,6 +100,8 @@ fn row_of_message(message: &Message) -> Option<Row> {
         Message::ReadRequest(_) => Row::Read,
         Message::CompareSwap(_) => Row::CompareSwap,
         Message::FetchAdd(_) => Row::FetchAdd,
+        Message::AtomicWrite(_) => Row::AtomicWrite,
+        Message::Flush(..) => Row::Flush,
         Message::ReadResponseFirst(_)
         | Message::ReadResponseMiddle
         | Message::ReadResponseLast(_)

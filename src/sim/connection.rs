@@ -75,7 +75,7 @@ impl World {
             self.ends[ends[side]].start_over(ids[side], peer_cursor);
             let number = self.ends[ends[side]].queues.number();
             let requests = &self.ends[ends[side]].plan.requests;
-            let only_messages = requests.iter().all(|one| !one.operation.brings_data());
+            let only_messages = requests.iter().all(|one| !one.operation.is_answered());
             self.network.name_end(ends[side], ends[side ^ 1], number, only_messages);
         }
         let first_psns = self.first_psns(&plan);

@@ -20,11 +20,11 @@ const LONG_WAY: u64 = 100_000;
 struct Ideal {
     /// Of SENDs and WRITEs.
     payload: u64,
-    /// READ responses.
+    /// READ responses, those to ATOMIC WRITE and FLUSH included.
     responses: u64,
     /// Atomic operations.
     atomics: u64,
-    /// READs.
+    /// READs, ATOMIC WRITEs and FLUSHes.
     reads: u64,
 }
 
@@ -40,6 +40,10 @@ fn ideal(scenario: &Scenario) -> Ideal {
                     ideal.responses += packets;
                 }
                 Operation::CompareSwap | Operation::FetchAdd => ideal.atomics += 1,
+                Operation::AtomicWrite | Operation::Flush => {
+                    ideal.reads += 1;
+                    ideal.responses += 1;
+                }
                 Operation::LocalInvalidate => {}
                 _ => ideal.payload += packets,
             }

@@ -37,6 +37,10 @@ pub enum Row {
     UcWrite,
     /// Datagram, with immediate data or without.
     UdSend,
+    /// ATOMIC WRITE.
+    AtomicWrite,
+    /// FLUSH.
+    Flush,
 }
 
 /// What it met.
@@ -64,7 +68,7 @@ pub enum Column {
 
 impl Row {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::Send,
         Self::SendImmediate,
         Self::SendInvalidate,
@@ -80,6 +84,8 @@ impl Row {
         Self::UcSend,
         Self::UcWrite,
         Self::UdSend,
+        Self::AtomicWrite,
+        Self::Flush,
     ];
 
     /// Those that nobody acknowledges.
@@ -103,6 +109,8 @@ impl Row {
             Self::UcSend => "uc_send",
             Self::UcWrite => "uc_write",
             Self::UdSend => "ud_send",
+            Self::AtomicWrite => "atomic_write",
+            Self::Flush => "flush",
         }
     }
 
@@ -123,6 +131,8 @@ impl Row {
             Operation::Read => &[Self::Read, Self::ReadResponse, Self::Nak],
             Operation::CompareSwap => &[Self::CompareSwap, Self::AtomicAnswer, Self::Nak],
             Operation::FetchAdd => &[Self::FetchAdd, Self::AtomicAnswer, Self::Nak],
+            Operation::AtomicWrite => &[Self::AtomicWrite, Self::ReadResponse, Self::Nak],
+            Operation::Flush => &[Self::Flush, Self::ReadResponse, Self::Nak],
             Operation::LocalInvalidate => &[],
         }
     }

@@ -25,6 +25,7 @@ mod matrix;
 mod network;
 mod node;
 pub mod oracle;
+mod placing;
 mod posting;
 mod random;
 mod report;

@@ -133,6 +133,7 @@ impl Node {
         let unacked = scenario.unacked.iter().filter(|plan| plan.node == number).count();
         options.limits = limits((ends + unacked) as u32);
         options.slot = number as u8 + 1;
+        options.finite_credits = scenario.nodes[number].finite_credits;
         let mut engine = Engine::new(options, capabilities);
         let domain = engine.allocate_domain().expect("a new engine has room for a domain");
         let other = engine.allocate_domain().expect("a new engine has room for a second domain");

@@ -30,11 +30,15 @@ pub enum Operation {
     FetchAdd,
     /// Invalidation of an own key.
     LocalInvalidate,
+    /// ATOMIC WRITE.
+    AtomicWrite,
+    /// FLUSH, of a range or of everything.
+    Flush,
 }
 
 impl Operation {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::Send,
         Self::SendImmediate,
         Self::SendInvalidate,
@@ -44,6 +48,8 @@ impl Operation {
         Self::CompareSwap,
         Self::FetchAdd,
         Self::LocalInvalidate,
+        Self::AtomicWrite,
+        Self::Flush,
     ];
 
     /// Whether it consumes a receive of the peer.
@@ -64,10 +70,26 @@ impl Operation {
         matches!(self, Self::Read | Self::CompareSwap | Self::FetchAdd)
     }
 
+    /// Whether an answer of its own finishes it, and not an acknowledgement of what came behind.
+    pub const fn is_answered(self) -> bool {
+        self.brings_data() || self.carries_itself()
+    }
+
+    /// Whether it has no local bytes in memory.
+    pub const fn carries_itself(self) -> bool {
+        matches!(self, Self::AtomicWrite | Self::Flush)
+    }
+
+    /// Whether its place has to be a whole word.
+    pub const fn needs_alignment(self) -> bool {
+        self.is_atomic() || matches!(self, Self::AtomicWrite)
+    }
+
     /// What the peer's queue pair must allow for it.
     pub const fn needs(self) -> Access {
         match self {
-            Self::Write | Self::WriteImmediate => Access::REMOTE_WRITE,
+            Self::Write | Self::WriteImmediate | Self::AtomicWrite => Access::REMOTE_WRITE,
+            Self::Flush => Access::FLUSH_GLOBAL,
             Self::Read => Access::REMOTE_READ,
             Self::CompareSwap | Self::FetchAdd => Access::REMOTE_ATOMIC,
             Self::Send | Self::SendImmediate | Self::SendInvalidate | Self::LocalInvalidate => {
@@ -87,7 +109,7 @@ impl Operation {
 pub struct Planned {
     /// What it does.
     pub operation: Operation,
-    /// Bytes of the message; 8 for an atomic operation.
+    /// Bytes of the message; 8 for an atomic operation or an ATOMIC WRITE; of a FLUSH, of its range.
     pub length: usize,
     /// Local segments; 0 means inline.
     pub segments: usize,
@@ -201,6 +223,8 @@ pub enum Polling {
 pub struct NodePlan {
     /// How the application uses each completion queue.
     pub completion_queues: Vec<Polling>,
+    /// Whether its engine tells peers how many receives are posted.
+    pub finite_credits: bool,
 }
 
 /// What packets meet on their way.

@@ -1,6 +1,7 @@
 //! Send work requests as packets and completions: what all transports share.
 
 use super::context::{Base, Context};
+use super::counters::Counter;
 use super::segment::{Class, Piece};
 use crate::memory::{KeyFault, gather};
 use crate::queue::{
@@ -118,6 +119,19 @@ const fn kind_of(operation: &SendOperation) -> CompletionKind {
         SendOperation::Flush { .. } => CompletionKind::Flush,
         SendOperation::LocalInvalidate(_) => CompletionKind::LocalInvalidate,
         SendOperation::BindWindow(_) => CompletionKind::BindWindow,
+    }
+}
+
+/// Counts a request that was carried out, whether it gives a completion or not.
+pub(super) fn count_finished(ctx: &mut Context<'_>, operation: &SendOperation) {
+    match kind_of(operation) {
+        CompletionKind::Send => ctx.count(Counter::FinishedSend),
+        CompletionKind::Write => ctx.count(Counter::FinishedWrite),
+        CompletionKind::Read => ctx.count(Counter::FinishedRead),
+        CompletionKind::CompareSwap | CompletionKind::FetchAdd => {
+            ctx.count(Counter::FinishedAtomic);
+        }
+        _ => {}
     }
 }
 

@@ -15,7 +15,7 @@ use uroce::queue::{
 use uroce::wire::{Flow, QKey, Qpn};
 
 use crate::harness::{
-    Frame, QKEY, RECEIVE, SOURCE, Setup, Story, ours, send_only, send_only_immediate, theirs,
+    Frame, QKEY, RECEIVE, SOURCE, Setup, Story, send_only, send_only_immediate, theirs,
 };
 use crate::ud::ud;
 

@@ -15,8 +15,12 @@ mod limits;
 mod losses;
 mod memory_windows;
 mod not_ready;
+mod on_demand;
+#[path = "../common/pages.rs"]
+mod pages;
 mod placing;
 mod queues;
+mod registration;
 mod requester_answers;
 mod responder_faults;
 mod segmentation;

@@ -392,7 +392,7 @@ fn in_sqd_started_messages_finish_and_then_it_is_told_once_if_asked_for() {
             s.modify(&attributes).unwrap();
             s.post_write(2, 8);
             s.expect_nothing();
-            let draining = |s: &Story| s.engine.query_queue_pair(s.number()).unwrap().draining;
+            let draining = |s: &Story| s.engine.query_queue_pair(s.number()).unwrap().is_draining;
             assert!(draining(s));
             s.deliver(crate::harness::sequence_nak(0, 0));
             s.expect_all(frames);

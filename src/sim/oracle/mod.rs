@@ -215,7 +215,9 @@ impl Oracle {
             Local::Inline(_) => Vec::new(),
         };
         match model.action {
-            Action::Send | Action::LocalInvalidate | Action::Write(None) => Effect::None,
+            Action::Send | Action::LocalInvalidate | Action::Flush | Action::Write(None) => {
+                Effect::None
+            }
             Action::Write(Some(place)) => {
                 let bytes = Bytes::new(data.clone(), 0, data.len().min(place.length));
                 let memory = &mut self.memories[place.memory.0];

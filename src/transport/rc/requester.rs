@@ -141,6 +141,11 @@ impl Requester {
         self.clock.reload(base);
     }
 
+    /// PSN of the next packet that will be sent for the first time.
+    pub(crate) fn next_psn(&self) -> Psn {
+        self.highest
+    }
+
     /// Whether all that was started is finished.
     pub(crate) fn is_drained(&self) -> bool {
         self.outstanding.is_empty()
@@ -296,7 +301,7 @@ impl Requester {
         if span > Psn::MAX_SPAN {
             return Err(Blocked::Span);
         }
-        entry.failure = entry.failure.or(local::carry_out(base, ctx, &head.operation));
+        entry.failure = entry.failure.or_else(|| local::carry_out(base, ctx, &head.operation));
         self.unfinished_reads += u32::from(entry.needs_response());
         self.end = entry.end();
         self.last_message = entry.message;

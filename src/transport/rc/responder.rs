@@ -65,7 +65,7 @@ pub(crate) enum Outcome {
 /// State of the responder.
 #[derive(Debug)]
 pub(crate) struct Responder {
-    pub(super) expected: Psn,
+    pub(in crate::transport) expected: Psn,
     pub(super) msn: Msn,
     awaiting: Awaiting,
     assembly: Assembly,
