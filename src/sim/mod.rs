@@ -16,6 +16,7 @@ mod application;
 mod channel;
 mod classify;
 mod connection;
+mod credits;
 mod economy;
 mod end;
 mod endings;
@@ -32,6 +33,7 @@ mod report;
 mod scenario;
 mod script;
 mod small;
+mod states;
 mod trace;
 mod unacked;
 mod world;
@@ -47,7 +49,8 @@ pub use matrix::{Column, Matrix, Row};
 pub use network::Tally;
 pub use report::{Failure, RunReport};
 pub use scenario::{
-    ConnectionPlan, EndPlan, NetworkPlan, NodePlan, Operation, Planned, Polling, Scenario, Span,
+    ConnectionPlan, Drain, EndPlan, NetworkPlan, NodePlan, Operation, Planned, Polling, Scenario,
+    Span,
 };
 pub use script::{Script, ScriptedFate, Selection};
 pub use trace::{CapturedFrame, Keep};

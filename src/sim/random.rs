@@ -8,7 +8,8 @@ use crate::wire::IdentificationRule;
 
 use super::oracle::Defect;
 use super::scenario::{
-    ConnectionPlan, EndPlan, NetworkPlan, NodePlan, Operation, Planned, Polling, Scenario, Span,
+    ConnectionPlan, Drain, EndPlan, NetworkPlan, NodePlan, Operation, Planned, Polling, Scenario,
+    Span,
 };
 use super::unacked;
 
@@ -207,6 +208,7 @@ fn connection(
         rnr_retry: if is_late && rng.chance(1, 8) { rng.between(0, 6) as u8 } else { 7 },
         min_rnr_timer: rng.between(1, 18) as u8,
         may_exhaust_retries: exhausts || is_hopeless,
+        starts_late: None,
         ecn: rng.chance(3, 4),
         signal_all: rng.chance(1, 10),
         teardown: Span(0, *pick(rng, &[0, 2, 200]) * MILLISECOND),
@@ -230,6 +232,7 @@ fn end(rng: &mut Rng, nodes: &[NodePlan], node: usize, path_mtu: PathMtu, per_en
         late_receives: rng.chance(1, 3).then_some(Span(0, late)),
         completion_queues: [rng.below(queues) as usize, rng.below(queues) as usize],
         requests: (0..count).map(|_| request(rng, path_mtu, only_messages)).collect(),
+        drains: Vec::new(),
     }
 }
 
@@ -294,8 +297,14 @@ fn add_variety(scenario: &mut Scenario, rng: &mut Rng) {
     for node in &mut scenario.nodes {
         node.finite_credits = rng.chance(1, 3);
     }
+    for connection in &mut scenario.connections {
+        connection.starts_late = rng.chance(1, 6).then(|| rng.between(1, 5_000) * MICROSECOND);
+    }
     let ends = scenario.connections.iter_mut().flat_map(|connection| &mut connection.ends);
     for end in ends {
+        if rng.chance(1, 6) {
+            end.drains = drains(rng, end.requests.len());
+        }
         let only_messages = end.requests.iter().all(|one| !one.operation.is_answered());
         if only_messages || rng.chance(1, 2) {
             continue;
@@ -306,6 +315,19 @@ fn add_variety(scenario: &mut Scenario, rng: &mut Rng) {
             }
         }
     }
+}
+
+fn drains(rng: &mut Rng, requests: usize) -> Vec<Drain> {
+    let count = rng.between(1, 3);
+    let mut drains: Vec<Drain> = (0..count)
+        .map(|_| Drain {
+            after: rng.below(requests as u64 + 1) as usize,
+            notify: rng.chance(3, 4),
+            rest: rng.below(400) * MICROSECOND,
+        })
+        .collect();
+    drains.sort_by_key(|drain| drain.after);
+    drains
 }
 
 /// An ATOMIC WRITE or a FLUSH in place of a request.

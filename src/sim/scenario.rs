@@ -180,6 +180,19 @@ pub struct EndPlan {
     pub completion_queues: [usize; 2],
     /// What it posts, in order.
     pub requests: Vec<Planned>,
+    /// When it drains its send queue, in the order of `after`.
+    pub drains: Vec<Drain>,
+}
+
+/// A send queue is drained (SQD), rests, and goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Drain {
+    /// When so many requests of the plan are posted.
+    pub after: usize,
+    /// Waits for the event that tells the end of draining; else the time of rest alone counts.
+    pub notify: bool,
+    /// Nanoseconds of rest.
+    pub rest: u64,
 }
 
 /// A connection.
@@ -203,6 +216,9 @@ pub struct ConnectionPlan {
     pub signal_all: bool,
     /// Whether the network may stay dead for longer than all retries.
     pub may_exhaust_retries: bool,
+    /// If given: the second end is ready to receive only, until it hears of the first one, or so
+    /// many nanoseconds.
+    pub starts_late: Option<u64>,
     /// How long after an error the application lets go of the connection.
     pub teardown: Span,
 }

@@ -8,7 +8,8 @@ use crate::wire::IdentificationRule;
 use super::exhaustive::Exhaustive;
 use super::oracle::Defect;
 use super::scenario::{
-    ConnectionPlan, EndPlan, NetworkPlan, NodePlan, Operation, Planned, Polling, Scenario, Span,
+    ConnectionPlan, Drain, EndPlan, NetworkPlan, NodePlan, Operation, Planned, Polling, Scenario,
+    Span,
 };
 use super::script::{ScriptedFate, Selection};
 use super::unacked::{PlannedReceive, UnackedPlan, UnackedRequest};
@@ -59,6 +60,9 @@ pub(super) fn all() -> Vec<Exhaustive> {
     ));
     all.push(with_credits(exhaustive("credits", messages(), vec![])));
     all.push(with_credits(late_receives("credits_not_ready", messages())));
+    all.push(drained("drained", true));
+    all.push(drained("drained_in_silence", false));
+    all.push(starts_late());
     all.push(retries_exhausted());
     all.extend(without_acknowledgements());
     all
@@ -112,6 +116,24 @@ fn messages() -> Vec<Planned> {
         Planned::new(Operation::WriteImmediate, MTU + 1),
         Planned::new(Operation::Send, 30),
     ]
+}
+
+/// The send queue is drained when two messages are out, and goes on with the others.
+fn drained(name: &str, notify: bool) -> Exhaustive {
+    let requests = vec![Planned::new(Operation::Write, 2 * MTU); 4];
+    let mut scenario = scenario(name, requests, vec![]);
+    scenario.posts_at_once = 2;
+    scenario.application_delay = Span(5_000, 5_000);
+    scenario.connections[0].ends[0].drains =
+        vec![Drain { after: 2, notify, rest: 50_000 }, Drain { after: 4, notify, rest: 50_000 }];
+    Exhaustive::new(scenario, Selection::All)
+}
+
+/// The second end sends only when it has heard of the first one.
+fn starts_late() -> Exhaustive {
+    let mut scenario = scenario("starts_late", both_ways(), both_ways());
+    scenario.connections[0].starts_late = Some(10_000_000);
+    Exhaustive::new(scenario, Selection::All)
 }
 
 /// The receiver has few receives, and says so.
@@ -293,6 +315,7 @@ fn connection(first: Vec<Planned>, second: Vec<Planned>) -> ConnectionPlan {
         late_receives: None,
         completion_queues: [0, 0],
         requests,
+        drains: Vec::new(),
     };
     ConnectionPlan {
         ends: [end(0, first), end(1, second)],
@@ -304,6 +327,7 @@ fn connection(first: Vec<Planned>, second: Vec<Planned>) -> ConnectionPlan {
         ecn: false,
         signal_all: false,
         may_exhaust_retries: false,
+        starts_late: None,
         teardown: Span(MICROSECOND, MICROSECOND),
     }
 }

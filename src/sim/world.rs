@@ -10,18 +10,20 @@
 //! The engine cannot tell it from the real world: it is given the same turns through the same port.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 
 use crate::engine::{Counter, Effects, PortCapabilities, SourcePorts};
 use crate::rng::Rng;
 use crate::time::{Instant, MICROSECOND, MILLISECOND, SECOND};
+use crate::wire::Qpn;
 
 use super::end::End;
 use super::endings::Endings;
 use super::network::Network;
 use super::node::{Node, address};
-use super::oracle::{Oracle, Rule, Violation};
+use super::oracle::{Notice, Oracle, Rule, Violation};
 use super::scenario::{Scenario, Span};
+use super::states::notice;
 use super::trace::{Keep, Trace};
 use super::unacked::{Stage, UnackedEnd};
 
@@ -40,6 +42,10 @@ pub(super) enum Event {
     Application(usize),
     Teardown(usize),
     Reconnect(usize),
+    /// An end that only receives becomes ready to send.
+    StartSending(usize),
+    /// A drained send queue goes on.
+    GoOn(usize),
     /// Brings the send queue of a queue pair without acknowledgements back.
     Resume(usize),
     /// A look at how far the queue pairs without acknowledgements are.
@@ -78,6 +84,8 @@ pub(super) struct World {
     pub(super) network: Network,
     pub(super) oracle: Oracle,
     effects: Effects,
+    /// What applications were told and have not heard yet: node, queue pair, what.
+    pub(super) notices: VecDeque<(usize, Qpn, Notice)>,
     faults_ended: Option<Instant>,
     pub(super) requests: u64,
     pub(super) completions: u64,
@@ -113,6 +121,7 @@ impl World {
             network,
             oracle,
             effects: Effects::default(),
+            notices: VecDeque::new(),
             faults_ended: None,
             requests: 0,
             completions: 0,
@@ -138,6 +147,7 @@ impl World {
             self.check_time(events, finished)?;
             events += 1;
             self.handle(event)?;
+            self.hear_notices()?;
             if finished.is_none() && self.is_finished() {
                 finished = Some(self.now);
                 // What is still on its way arrives, late or not, but nothing new happens to it.
@@ -210,6 +220,14 @@ impl World {
             Event::Turn(_) | Event::Application(_) => Ok(()),
             Event::Teardown(connection) => self.let_go(connection),
             Event::Reconnect(connection) => self.try_reconnect(connection),
+            Event::StartSending(end) => {
+                self.start_sending(end);
+                Ok(())
+            }
+            Event::GoOn(end) => {
+                self.go_on(end);
+                Ok(())
+            }
             Event::Resume(end) => self.resume_unacked(end),
             Event::Round => self.look_round(),
             Event::EndFaults => {
@@ -256,7 +274,9 @@ impl World {
     pub(super) fn tell_applications(&mut self, node: usize) {
         self.nodes[node].engine.take_effects(&mut self.effects);
         self.effects.notify();
-        self.effects.events.clear();
+        let notices = self.effects.events.drain(..);
+        let told = notices.filter_map(|event| notice(&event));
+        self.notices.extend(told.map(|(number, notice)| (node, number, notice)));
     }
 
     /// Whoever polls looks soon after there is something; whoever was told, too.
@@ -317,6 +337,7 @@ impl World {
             Phase::Down => true,
             Phase::Up => self.ends[2 * connection..2 * connection + 2].iter().all(|end| {
                 end.is_exhausted()
+                    && !end.is_draining
                     && self.oracle.outstanding_sends(end.id) == 0
                     && self.oracle.outstanding_receives(end.id) == 0
             }),
