@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::queue::CompletionStatus;
 
-use super::oracle::{Defect, UnackedDefect};
+use super::oracle::{Defect, Notice, UnackedDefect};
 
 /// Counts of ways to end; see the module's text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -13,6 +13,7 @@ pub struct Endings {
     sends: BTreeMap<(Option<Defect>, u8), u64>,
     receives: BTreeMap<u8, u64>,
     unacked: BTreeMap<(Option<UnackedDefect>, u8), u64>,
+    notices: BTreeMap<Notice, u64>,
 }
 
 impl Endings {
@@ -26,6 +27,15 @@ impl Endings {
 
     pub(super) fn note_unacked(&mut self, defect: Option<UnackedDefect>, status: CompletionStatus) {
         *self.unacked.entry((defect, status as u8)).or_default() += 1;
+    }
+
+    pub(super) fn note_notice(&mut self, notice: Notice) {
+        *self.notices.entry(notice).or_default() += 1;
+    }
+
+    /// How often an application heard this.
+    pub fn notices(&self, notice: Notice) -> u64 {
+        self.notices.get(&notice).copied().unwrap_or(0)
     }
 
     /// How often a send request that nobody acknowledges, with this fault or a legal one, ended so.
@@ -55,6 +65,9 @@ impl Endings {
         }
         for (ending, count) in &other.unacked {
             *self.unacked.entry(*ending).or_default() += count;
+        }
+        for (notice, count) in &other.notices {
+            *self.notices.entry(*notice).or_default() += count;
         }
         for (status, count) in &other.receives {
             *self.receives.entry(*status).or_default() += count;

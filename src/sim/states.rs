@@ -36,6 +36,7 @@ impl World {
                 self.poll_all(node)?;
             }
             self.oracle.notice(self.ends[end].id, notice)?;
+            self.endings.note_notice(notice);
             match notice {
                 Notice::Established => self.start_sending(end),
                 Notice::Drained => self.rest(end),

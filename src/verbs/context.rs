@@ -8,6 +8,7 @@ use super::{CompletionQueue, DeviceInfo, ProtectionDomain, VerbsError};
 use crate::engine::{AsyncEvent, Engine, Limits};
 use crate::host::Gid;
 use crate::memory::OnDemandCapabilities;
+use crate::queue::PlacementCapabilities;
 use crate::software::{Device, DeviceCounters, DeviceOptions};
 use crate::time::Instant;
 
@@ -47,6 +48,11 @@ impl Context {
     /// [`ProtectionDomain::register_on_demand`].
     pub fn on_demand(&self) -> OnDemandCapabilities {
         OnDemandCapabilities::query()
+    }
+
+    /// What the device has of ATOMIC WRITE and FLUSH.
+    pub fn placement(&self) -> PlacementCapabilities {
+        PlacementCapabilities::SOFTWARE
     }
 
     pub(super) fn control<R>(

@@ -12,6 +12,7 @@ mod common;
 mod calls;
 mod events;
 mod lifetimes;
+mod placing;
 mod processes;
 mod setup;
 mod threads;

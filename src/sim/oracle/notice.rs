@@ -8,7 +8,7 @@ use super::queue::PendingSend;
 use super::{Defect, Oracle, QueueId, Rule, Violation};
 
 /// What an application is told beside completions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Notice {
     /// The peer was heard before the queue pair was ready to send.
     Established,
