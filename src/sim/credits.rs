@@ -27,6 +27,7 @@ const PSNS: u32 = 1 << 24;
 /// See the module's text.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
+    /// 0 where nobody counts.
     path_mtu: u32,
     /// The first PSN that was never sent.
     fresh: u32,
@@ -45,7 +46,7 @@ impl Ledger {
 
     /// A request is sent. False if that is one too many.
     pub(super) fn sent(&mut self, psn: u32, begins: Begins) -> bool {
-        if psn != self.fresh {
+        if psn != self.fresh || self.path_mtu == 0 {
             return true;
         }
         let packets = begins.reads.map_or(1, |length| length.div_ceil(self.path_mtu).max(1));

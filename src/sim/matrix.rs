@@ -41,6 +41,14 @@ pub enum Row {
     AtomicWrite,
     /// FLUSH.
     Flush,
+    /// SEND on an extended reliable connection, in any form.
+    XrcSend,
+    /// WRITE on an extended reliable connection, in any form.
+    XrcWrite,
+    /// READ request on an extended reliable connection.
+    XrcRead,
+    /// Atomic operation on an extended reliable connection.
+    XrcAtomic,
 }
 
 /// What it met.
@@ -68,7 +76,7 @@ pub enum Column {
 
 impl Row {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 21] = [
         Self::Send,
         Self::SendImmediate,
         Self::SendInvalidate,
@@ -86,6 +94,10 @@ impl Row {
         Self::UdSend,
         Self::AtomicWrite,
         Self::Flush,
+        Self::XrcSend,
+        Self::XrcWrite,
+        Self::XrcRead,
+        Self::XrcAtomic,
     ];
 
     /// Those that nobody acknowledges.
@@ -111,6 +123,10 @@ impl Row {
             Self::UdSend => "ud_send",
             Self::AtomicWrite => "atomic_write",
             Self::Flush => "flush",
+            Self::XrcSend => "xrc_send",
+            Self::XrcWrite => "xrc_write",
+            Self::XrcRead => "xrc_read",
+            Self::XrcAtomic => "xrc_atomic",
         }
     }
 
@@ -194,6 +210,8 @@ impl Matrix {
                 | Row::UcSend
                 | Row::UcWrite
                 | Row::UdSend
+                | Row::XrcSend
+                | Row::XrcWrite
         );
         consumes || !matches!(column, Column::Rnr)
     }

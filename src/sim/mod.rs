@@ -21,6 +21,7 @@ mod economy;
 mod end;
 mod endings;
 mod exhaustive;
+mod fabric;
 mod many;
 mod matrix;
 mod network;
@@ -32,6 +33,7 @@ mod random;
 mod report;
 mod scenario;
 mod script;
+mod shared;
 mod small;
 mod states;
 mod trace;
@@ -44,6 +46,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 pub use endings::Endings;
 pub use exhaustive::{Exhaustive, ExhaustiveReport};
+pub use fabric::{
+    Carrier, FabricPlan, FabricReport, FabricScenario, FlowPlan, FlowReport, PfcPlan, SwitchPlan,
+};
 pub use many::{Summary, run_many};
 pub use matrix::{Column, Matrix, Row};
 pub use network::Tally;
@@ -53,6 +58,7 @@ pub use scenario::{
     Span,
 };
 pub use script::{Script, ScriptedFate, Selection};
+pub use shared::{LinkKind, LinkPlan, LinkRequest, SharedPlan, SharedQueuePlan};
 pub use trace::{CapturedFrame, Keep};
 pub use unacked::{PlannedReceive, UnackedPlan, UnackedRequest};
 

@@ -11,6 +11,7 @@ use super::scenario::{
     ConnectionPlan, Drain, EndPlan, NetworkPlan, NodePlan, Operation, Planned, Polling, Scenario,
     Span,
 };
+use super::shared;
 use super::unacked;
 
 /// Requests of a run, at least.
@@ -24,6 +25,8 @@ const ZONE: usize = 144 * 1024;
 const TARGET: usize = 192 * 1024;
 /// One seed in so many has queue pairs without acknowledgements too.
 const UNACKED: u64 = 3;
+/// One seed in so many has shared receive queues.
+const SHARED: u64 = 3;
 
 /// What a seed is mainly about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +72,7 @@ pub(super) fn scenario(seed: u64) -> Scenario {
         nodes: node_plans,
         connections,
         unacked: Vec::new(),
+        shared: None,
         network,
         ipv6,
         identification,
@@ -88,6 +92,10 @@ pub(super) fn scenario(seed: u64) -> Scenario {
     }
     if seed.is_multiple_of(UNACKED) {
         scenario.unacked = unacked::plans(&mut rng, &scenario.nodes, mtu);
+    }
+    if seed % SHARED == 1 {
+        let may_exhaust = exhausts || is_hopeless;
+        scenario.shared = Some(shared::plan(&mut rng, &scenario.nodes, mtu, may_exhaust));
     }
     scenario
 }

@@ -23,6 +23,7 @@ use super::network::Network;
 use super::node::{Node, address};
 use super::oracle::{Notice, Oracle, Rule, Violation};
 use super::scenario::{Scenario, Span};
+use super::shared::{SharedStage, SharedWorld};
 use super::states::notice;
 use super::trace::{Keep, Trace};
 use super::unacked::{Stage, UnackedEnd};
@@ -50,6 +51,10 @@ pub(super) enum Event {
     Resume(usize),
     /// A look at how far the queue pairs without acknowledgements are.
     Round,
+    /// A look at how far the links to shared receive queues are.
+    SharedRound,
+    /// The receiver of a link to shared receive queues goes into error.
+    StopLink(usize),
     EndFaults,
 }
 
@@ -79,6 +84,8 @@ pub(super) struct World {
     /// Queue pairs without acknowledgements, and how far they are.
     pub(super) unacked: Vec<UnackedEnd>,
     pub(super) stage: Stage,
+    /// Shared receive queues, if the scenario has any.
+    pub(super) shared: Option<SharedWorld>,
     /// The least and the most packets that they may have sent.
     pub(super) unacked_packets: (u64, u64),
     pub(super) network: Network,
@@ -86,6 +93,8 @@ pub(super) struct World {
     effects: Effects,
     /// What applications were told and have not heard yet: node, queue pair, what.
     pub(super) notices: VecDeque<(usize, Qpn, Notice)>,
+    /// What events said that must not be, until somebody can complain.
+    unheard: Option<Violation>,
     faults_ended: Option<Instant>,
     pub(super) requests: u64,
     pub(super) completions: u64,
@@ -117,11 +126,13 @@ impl World {
             phases: Vec::new(),
             unacked: Vec::new(),
             stage: Stage::Over,
+            shared: None,
             unacked_packets: (0, 0),
             network,
             oracle,
             effects: Effects::default(),
             notices: VecDeque::new(),
+            unheard: None,
             faults_ended: None,
             requests: 0,
             completions: 0,
@@ -130,6 +141,7 @@ impl World {
         };
         world.create_connections();
         world.create_unacked();
+        world.create_shared();
         world.put(scenario.faults_end, Event::EndFaults);
         world
     }
@@ -192,6 +204,7 @@ impl World {
             }
         }
         text += &self.unfinished_unacked();
+        text += &self.unfinished_shared();
         Violation::new(Rule::Liveness, text)
     }
 
@@ -230,6 +243,8 @@ impl World {
             }
             Event::Resume(end) => self.resume_unacked(end),
             Event::Round => self.look_round(),
+            Event::SharedRound => self.look_at_shared(),
+            Event::StopLink(link) => self.stop_link(link),
             Event::EndFaults => {
                 self.end_faults();
                 self.oracle.check_memory()
@@ -254,7 +269,7 @@ impl World {
         let dropped = engine.counters().get(Counter::DropNoReceive) - dropped;
         self.network.found_no_receive(dropped);
         self.network.check()?;
-        self.tell_applications(node);
+        self.hear_applications(node)?;
         let arrivals: Vec<_> = self.network.take_scheduled().collect();
         for arrival in arrivals {
             self.put(arrival.at, Event::Arrival(arrival.flight));
@@ -272,11 +287,26 @@ impl World {
 
     /// Whoever waits for what the engine has done is told, as the last thing of every call to it.
     pub(super) fn tell_applications(&mut self, node: usize) {
+        let told = self.hear_applications(node);
+        if let Err(violation) = told {
+            self.unheard.get_or_insert(violation);
+        }
+    }
+
+    /// The same; what events say that must not be is told at once.
+    pub(super) fn hear_applications(&mut self, node: usize) -> Result<(), Violation> {
         self.nodes[node].engine.take_effects(&mut self.effects);
         self.effects.notify();
-        let notices = self.effects.events.drain(..);
-        let told = notices.filter_map(|event| notice(&event));
+        let mut events = std::mem::take(&mut self.effects.events);
+        let outcome = self.note_shared_events(node, &events);
+        let told = events.drain(..).filter_map(|event| notice(&event));
+        let is_end = |number: Qpn| {
+            self.ends.iter().any(|end| end.plan.node == node && end.queues.number() == number)
+        };
+        let told = told.filter(|(number, _)| is_end(*number));
         self.notices.extend(told.map(|(number, notice)| (node, number, notice)));
+        self.effects.events = events;
+        outcome.and_then(|()| self.unheard.take().map_or(Ok(()), Err))
     }
 
     /// Whoever polls looks soon after there is something; whoever was told, too.
@@ -343,7 +373,8 @@ impl World {
             }),
             Phase::Broken | Phase::Emptying => false,
         });
-        self.stage == Stage::Over && connections
+        let is_shared_over = self.shared.as_ref().is_none_or(|one| one.stage == SharedStage::Over);
+        self.stage == Stage::Over && is_shared_over && connections
     }
 
     fn check_end(&mut self) -> Result<(), Violation> {

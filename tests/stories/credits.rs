@@ -373,7 +373,7 @@ fn answers_with_data_tell_credits_for_the_number_that_they_carry() {
 #[test]
 fn with_a_shared_receive_queue_no_limit_is_ever_told() {
     telling().tell(|s| {
-        let shared = s.engine.create_shared_receive_queue(8, 1).unwrap();
+        let shared = s.engine.create_shared_receive_queue(s.domain, 8, 1).unwrap();
         let options = QueuePairOptions {
             kind: QueuePairKind::Rc,
             domain: s.domain,

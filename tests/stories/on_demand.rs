@@ -121,7 +121,7 @@ fn a_read_of_what_is_not_mapped_is_an_access_error_at_its_start_and_an_operation
         let second = s.next_sent().expect("the second response").frame;
         assert_eq!(second.payload, answers[1].payload);
         s.expect(nak(2, 1, NakCode::RemoteOperationalError));
-        s.expect_event(Event::RequestError(0));
+        s.expect_event(Event::Fatal(0));
         s.expect_dead();
     });
 }

@@ -337,8 +337,8 @@ fn addresses_of_two_families_are_refused() {
 
 #[test]
 fn a_path_mtu_must_fit_the_interface_with_all_headers() {
-    // IPv6, UDP, BTH, RETH, immediate, ICRC: 84 bytes at most.
-    for (link_mtu, largest) in [(1500, 1024), (1108, 1024), (1107, 512), (4180, 4096), (4179, 2048)]
+    // IPv6, UDP, BTH, XRCETH, RETH, immediate, ICRC: 88 bytes at most.
+    for (link_mtu, largest) in [(1500, 1024), (1112, 1024), (1111, 512), (4184, 4096), (4183, 2048)]
     {
         for mtu in PathMtu::ALL {
             let mut s = Story::new(Setup { state: Init, link_mtu, ..Setup::default() });

@@ -17,6 +17,7 @@ mod memory;
 mod model;
 mod notice;
 mod queue;
+mod shared;
 #[cfg(test)]
 mod tests;
 mod unacked;
@@ -31,6 +32,7 @@ pub use model::{
 };
 
 pub use notice::Notice;
+pub use shared::{LinkDefect, LinkEffect, LinkId, LinkPort, LinkSend, SharedId};
 pub use unacked::{UnackedDefect, UnackedId, UnackedPort, UnackedSend};
 pub use violation::{Rule, Violation};
 
@@ -51,6 +53,7 @@ pub struct Oracle {
     queues: Vec<QueuePairModel>,
     words: BTreeMap<(MemoryId, usize), Word>,
     unacked: Vec<UnackedQueue>,
+    shared: shared::Shared,
 }
 
 impl Oracle {

@@ -9,6 +9,7 @@
 //! against 6.9 with the ACK after it). One that is asked for inside of a message is not held.
 
 use super::responder::Responder;
+use crate::memory::Accessor;
 use crate::queue::Access;
 use crate::time::{Instant, MICROSECOND};
 use crate::transport::burst::BurstWriter;
@@ -38,8 +39,8 @@ pub(super) struct Job {
 /// What a reply carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// READ responses, `next` of `packets` still to send.
-    Read { reth: Reth, packets: u32, next: u32 },
+    /// READ responses, `next` of `packets` still to send, as far as `access` reaches.
+    Read { reth: Reth, access: Accessor, packets: u32, next: u32 },
     /// What an atomic found.
     Atomic { original: u64 },
     /// An ATOMIC WRITE or a FLUSH is done.
@@ -47,8 +48,10 @@ pub(super) enum Answer {
 }
 
 impl Answer {
-    pub(super) fn read(reth: Reth, mtu: u32) -> Self {
-        Self::Read { reth, packets: packets_of(reth.length, mtu), next: 0 }
+    /// The answer to the READ at hand.
+    pub(super) fn read(base: &Base, reth: Reth) -> Self {
+        let packets = packets_of(reth.length, base.mtu());
+        Self::Read { reth, access: base.peer_access(), packets, next: 0 }
     }
 }
 
@@ -104,6 +107,11 @@ impl Responder {
         !self.jobs.is_empty() || self.nak.is_some() || self.ack.is_some()
     }
 
+    /// Whether one of the replies that are owed carries the payload of a READ.
+    pub(crate) fn owes_payload(&self) -> bool {
+        self.jobs.iter().any(|job| matches!(job.answer, Answer::Read { .. }))
+    }
+
     /// Whether something is owed that does not wait for the application.
     pub(crate) fn owes_urgent(&self) -> bool {
         !self.jobs.is_empty() || self.nak.is_some() || self.ack.is_some_and(|ack| ack.at_once)
@@ -151,11 +159,11 @@ impl Responder {
             let Some(aeth) = self.jobs.front().map(|job| self.acks(base, job.msn)) else {
                 return Ok(true);
             };
-            let Some(Job { psn, repeated, answer: Answer::Read { reth, packets, next }, .. }) =
-                self.jobs.front_mut()
-            else {
+            let Some(Job { psn, repeated, answer, .. }) = self.jobs.front_mut() else {
                 return Ok(true);
             };
+            let Answer::Read { reth, access, packets, next } = answer else { return Ok(true) };
+            let access = *access;
             let offset = *next * base.mtu();
             let length = (reth.length - offset).min(base.mtu()) as usize;
             let message = response_message(*next, *packets, aeth);
@@ -164,7 +172,7 @@ impl Responder {
                 return Ok(false);
             }
             let added = writer
-                .add(&headers, length, |target| read_response(base, ctx, reth, offset, target));
+                .add(&headers, length, |target| read_response(ctx, access, reth, offset, target));
             if added.is_err() && *repeated {
                 self.jobs.pop_front();
                 ctx.count(Counter::DropDuplicateWithoutRecord);
@@ -250,8 +258,8 @@ const fn response_message(index: u32, packets: u32, aeth: Aeth) -> Message {
 /// Copies response data into a packet; the key is looked up for each packet. On-demand memory that
 /// is not mapped is an access error as long as no response has left, as a wrong key is.
 fn read_response(
-    base: &Base,
     ctx: &Context<'_>,
+    access: Accessor,
     reth: &Reth,
     offset: u32,
     target: &mut [u8],
@@ -261,7 +269,7 @@ fn read_response(
     }
     let address = reth.address.checked_add(offset.into()).ok_or(Fault::ReadFailed)?;
     let key = reth.key.value();
-    let span = ctx.keys.span(key, base.peer_access(), address, target.len(), Access::REMOTE_READ);
+    let span = ctx.keys.span(key, access, address, target.len(), Access::REMOTE_READ);
     let read = span.map_err(|_| Fault::ReadFailed)?.read(target);
     read.map_err(|_| if offset == 0 { Fault::RemoteAccess } else { Fault::ReadFailed })
 }

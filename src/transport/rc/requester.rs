@@ -21,7 +21,7 @@ use crate::transport::local;
 use crate::transport::path::cost;
 use crate::transport::requests::{class_of, consumes_receive, message_of, read_payload};
 use crate::transport::segment::{Class, Shape};
-use crate::wire::{Headers, Message, Msn, Psn, Reth};
+use crate::wire::{Headers, Message, Msn, Psn, Reth, Srqn};
 
 /// A work request that has been started: it has its PSNs.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +31,8 @@ pub(super) struct Outstanding {
     pub(super) id: u64,
     pub(super) operation: SendOperation,
     pub(super) flags: SendFlags,
+    /// The peer's shared receive queue (XRC).
+    pub(super) shared: Srqn,
     pub(super) shape: Shape,
     pub(super) first: Psn,
     pub(super) packets: u32,
@@ -328,6 +330,7 @@ impl Requester {
             id: head.id,
             operation: head.operation,
             flags: head.flags,
+            shared: head.shared,
             shape,
             first: self.end,
             message: Msn::new(self.last_message.value().wrapping_add(shape.messages())),
@@ -405,11 +408,12 @@ fn build(base: &Base, entry: &Outstanding, index: usize, packet: u32, psn: Psn) 
             key: remote.key,
             length: part.length,
         };
-        let headers = base.headers(Message::ReadRequest(reth), psn);
+        let headers = base.request(entry.shared, Message::ReadRequest(reth), psn);
         return Next { index, headers, payload: 0, offset: 0, psns: part.packets, cost: 0 };
     }
     let piece = entry.shape.piece(packet);
-    let mut headers = base.headers(message_of(&entry.operation, entry.shape.length, &piece), psn);
+    let message = message_of(&entry.operation, entry.shape.length, &piece);
+    let mut headers = base.request(entry.shared, message, psn);
     let is_atomic = entry.shape.class == Class::Atomic;
     headers.ack_request = piece.last && !entry.shape.class.has_response();
     headers.solicited = piece.last && entry.flags.solicited && consumes_receive(&entry.operation);

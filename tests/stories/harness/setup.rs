@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use uroce::engine::{EngineOptions, Limits};
+use uroce::engine::{CongestionOptions, EngineOptions, Limits};
 use uroce::queue::{
     Access, AddressVector, PathMtu, QueueCapacities, QueuePairAttributes, QueuePairKind,
     QueuePairState,
@@ -53,6 +53,7 @@ pub struct Setup {
     pub finite_credits: bool,
     pub ipv6: bool,
     pub limits: Limits,
+    pub congestion: CongestionOptions,
     pub send_start: u32,
     pub receive_start: u32,
 }
@@ -82,6 +83,7 @@ impl Default for Setup {
             finite_credits: false,
             ipv6: false,
             limits: Limits::default(),
+            congestion: CongestionOptions::default(),
             send_start: 0,
             receive_start: 0,
         }
@@ -122,6 +124,7 @@ impl Setup {
             migration: self.migration,
             finite_credits: self.finite_credits,
             limits: self.limits,
+            congestion: self.congestion,
             ..EngineOptions::new(7, vec![self.our_address()])
         }
     }
