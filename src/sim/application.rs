@@ -17,7 +17,10 @@ impl World {
         for end in 0..self.ends.len() {
             if self.ends[end].plan.node == node && self.phases[end / 2] == Phase::Up {
                 self.post_receives(end)?;
-                self.post_sends(end)?;
+                if self.ends[end].last_step.is_none() {
+                    self.post_sends(end)?;
+                    self.drain(end);
+                }
             }
         }
         self.run_unacked(node)?;

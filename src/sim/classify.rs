@@ -2,6 +2,7 @@
 
 use crate::wire::{Aeth, Headers, Message, Packet, Qpn, SendTail, Service, Syndrome};
 
+use super::credits::{Begins, Told};
 use super::matrix::Row;
 
 /// See the module's text.
@@ -21,6 +22,10 @@ pub(super) struct Seen {
     pub(super) needs_receive: bool,
     /// Begins, and ends, a message.
     pub(super) edges: (bool, bool),
+    /// A request's place among messages.
+    pub(super) begins: Begins,
+    /// What an answer says about receives.
+    pub(super) told: Option<Told>,
 }
 
 /// Looks at a UDP payload.
@@ -50,7 +55,43 @@ pub(super) fn classify(bytes: &[u8]) -> Option<Seen> {
         source,
         needs_receive,
         edges,
+        begins: begins(&headers.message),
+        told: told(&headers.message),
     })
+}
+
+const fn begins(message: &Message) -> Begins {
+    let (is_send, is_write) = (
+        matches!(message, Message::SendFirst | Message::SendOnly(_)),
+        matches!(message, Message::WriteFirst(_) | Message::WriteOnly(..)),
+    );
+    let is_other = matches!(
+        message,
+        Message::ReadRequest(_)
+            | Message::CompareSwap(_)
+            | Message::FetchAdd(_)
+            | Message::AtomicWrite(_)
+            | Message::Flush(..)
+    );
+    let reads = match message {
+        Message::ReadRequest(reth) => Some(reth.length),
+        _ => None,
+    };
+    let receive = is_send || matches!(message, Message::WriteOnly(_, Some(_)));
+    Begins { message: is_send || is_write || is_other, receive, reads }
+}
+
+fn told(message: &Message) -> Option<Told> {
+    let (Message::Acknowledge(aeth)
+    | Message::ReadResponseFirst(aeth)
+    | Message::ReadResponseLast(aeth)
+    | Message::ReadResponseOnly(aeth)
+    | Message::AtomicAcknowledge(aeth, _)) = message
+    else {
+        return None;
+    };
+    let Syndrome::Ack(credits) = aeth.syndrome else { return None };
+    Some(Told { finished: aeth.msn.value(), credits: credits.count() })
 }
 
 /// Packets for which a receive is looked for, where nobody can ask the sender to wait.
@@ -105,6 +146,8 @@ fn row_of_message(message: &Message) -> Option<Row> {
         Message::ReadRequest(_) => Row::Read,
         Message::CompareSwap(_) => Row::CompareSwap,
         Message::FetchAdd(_) => Row::FetchAdd,
+        Message::AtomicWrite(_) => Row::AtomicWrite,
+        Message::Flush(..) => Row::Flush,
         Message::ReadResponseFirst(_)
         | Message::ReadResponseMiddle
         | Message::ReadResponseLast(_)

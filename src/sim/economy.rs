@@ -20,11 +20,11 @@ const LONG_WAY: u64 = 100_000;
 struct Ideal {
     /// Of SENDs and WRITEs.
     payload: u64,
-    /// READ responses.
+    /// READ responses, those to ATOMIC WRITE and FLUSH included.
     responses: u64,
     /// Atomic operations.
     atomics: u64,
-    /// READs.
+    /// READs, ATOMIC WRITEs and FLUSHes.
     reads: u64,
 }
 
@@ -54,6 +54,10 @@ impl Ideal {
                 self.responses += packets;
             }
             Operation::CompareSwap | Operation::FetchAdd => self.atomics += 1,
+            Operation::AtomicWrite | Operation::Flush => {
+                self.reads += 1;
+                self.responses += 1;
+            }
             Operation::LocalInvalidate => {}
             _ => self.payload += packets,
         }

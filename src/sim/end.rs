@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::engine::MemoryKeys;
-use crate::queue::QueuePairQueues;
+use crate::queue::{QueuePairAttributes, QueuePairQueues};
 use crate::time::Instant;
 use crate::wire::Rkey;
 
@@ -86,6 +86,11 @@ pub(super) struct End {
     pub(super) next_receive_at: Instant,
     pub(super) unsignaled: u32,
     pub(super) next_id: u64,
+    /// The step to ready-to-send, as long as that waits.
+    pub(super) last_step: Option<QueuePairAttributes>,
+    pub(super) next_drain: usize,
+    /// It was drained and has not gone on.
+    pub(super) is_draining: bool,
 }
 
 impl End {
@@ -115,6 +120,9 @@ impl End {
             next_receive_at: Instant::ZERO,
             unsignaled: 0,
             next_id: 0,
+            last_step: None,
+            next_drain: 0,
+            is_draining: false,
         }
     }
 
@@ -138,5 +146,7 @@ impl End {
         self.buffers.clear();
         self.landings.clear();
         self.unsignaled = 0;
+        self.last_step = None;
+        self.is_draining = false;
     }
 }

@@ -39,6 +39,10 @@ pub enum Row {
     UdSend,
     /// Datagram to a group.
     UdGroup,
+    /// ATOMIC WRITE.
+    AtomicWrite,
+    /// FLUSH.
+    Flush,
     /// SEND on an extended reliable connection, in any form.
     XrcSend,
     /// WRITE on an extended reliable connection, in any form.
@@ -74,7 +78,7 @@ pub enum Column {
 
 impl Row {
     /// All of them.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 22] = [
         Self::Send,
         Self::SendImmediate,
         Self::SendInvalidate,
@@ -91,6 +95,8 @@ impl Row {
         Self::UcWrite,
         Self::UdSend,
         Self::UdGroup,
+        Self::AtomicWrite,
+        Self::Flush,
         Self::XrcSend,
         Self::XrcWrite,
         Self::XrcRead,
@@ -120,6 +126,8 @@ impl Row {
             Self::UcWrite => "uc_write",
             Self::UdSend => "ud_send",
             Self::UdGroup => "ud_group",
+            Self::AtomicWrite => "atomic_write",
+            Self::Flush => "flush",
             Self::XrcSend => "xrc_send",
             Self::XrcWrite => "xrc_write",
             Self::XrcRead => "xrc_read",
@@ -144,6 +152,8 @@ impl Row {
             Operation::Read => &[Self::Read, Self::ReadResponse, Self::Nak],
             Operation::CompareSwap => &[Self::CompareSwap, Self::AtomicAnswer, Self::Nak],
             Operation::FetchAdd => &[Self::FetchAdd, Self::AtomicAnswer, Self::Nak],
+            Operation::AtomicWrite => &[Self::AtomicWrite, Self::ReadResponse, Self::Nak],
+            Operation::Flush => &[Self::Flush, Self::ReadResponse, Self::Nak],
             Operation::LocalInvalidate => &[],
         }
     }

@@ -134,6 +134,7 @@ impl Node {
         let links = scenario.shared.as_ref().map_or(0, |shared| shared.pairs_of(number));
         options.limits = limits((ends + unacked + links) as u32);
         options.slot = number as u8 + 1;
+        options.finite_credits = scenario.nodes[number].finite_credits;
         let mut engine = Engine::new(options, capabilities);
         let domain = engine.allocate_domain().expect("a new engine has room for a domain");
         let other = engine.allocate_domain().expect("a new engine has room for a second domain");

@@ -15,7 +15,7 @@ use super::scenario::{Operation, Planned};
 use super::world::World;
 
 /// How often a free place is looked for before an overlapping one is taken.
-const TRIES: usize = 24;
+pub(super) const TRIES: usize = 24;
 /// Failed atomic operations after which a word is left alone.
 const DOUBTS: usize = 3;
 /// Marks the numbers of receives.
@@ -31,10 +31,10 @@ pub(super) struct Source {
 }
 
 /// Where a request goes: for the queue, and for the oracle.
-struct Target {
-    operation: SendOperation,
-    action: Action,
-    message: Option<Attachment>,
+pub(super) struct Target {
+    pub(super) operation: SendOperation,
+    pub(super) action: Action,
+    pub(super) message: Option<Attachment>,
 }
 
 impl World {
@@ -159,11 +159,12 @@ impl World {
             return Ok(false);
         }
         let Some(source) = self.local_bytes(end, id, planned) else { return Ok(false) };
-        let target = self.target(end, planned);
+        let target = self.target(end, planned, &source);
         let signaled = filler || self.is_signaled(end, planned);
         let fence = planned.fence || self.must_fence(end, planned);
         let flags = SendFlags { signaled, solicited: planned.solicited, fence };
         let payload = match &source.inline {
+            _ if planned.operation.carries_itself() => Payload::EMPTY,
             Some(bytes) => Payload::Inline(bytes),
             None => Payload::Segments(&source.segments),
         };
@@ -280,7 +281,7 @@ impl World {
     /// Places for a request's local bytes; for a SEND or WRITE with fresh bytes in them.
     fn local_bytes(&mut self, end: usize, id: u64, planned: &Planned) -> Option<Source> {
         let brings = planned.operation.brings_data();
-        if planned.operation == Operation::LocalInvalidate {
+        if matches!(planned.operation, Operation::LocalInvalidate | Operation::Flush) {
             return Some(Source { segments: Vec::new(), inline: None, places: Vec::new() });
         }
         if planned.segments == 0 {
@@ -343,7 +344,7 @@ impl World {
     }
 
     /// Where the request goes.
-    fn target(&mut self, end: usize, planned: &Planned) -> Target {
+    fn target(&mut self, end: usize, planned: &Planned, source: &Source) -> Target {
         match planned.operation {
             Operation::Send => Target {
                 operation: SendOperation::Send,
@@ -371,6 +372,8 @@ impl World {
                 self.transfer(end, planned)
             }
             Operation::CompareSwap | Operation::FetchAdd => self.atomic(end, planned),
+            Operation::AtomicWrite => self.atomic_write(end, planned, source),
+            Operation::Flush => self.flush(end, planned),
         }
     }
 
@@ -455,7 +458,7 @@ impl World {
     }
 
     /// A place that the request must not reach, if that is what is wrong with it.
-    fn wrong_remote(&mut self, end: usize, planned: &Planned) -> Option<Remote> {
+    pub(super) fn wrong_remote(&mut self, end: usize, planned: &Planned) -> Option<Remote> {
         let peer = &self.ends[end ^ 1];
         let node = &self.nodes[peer.plan.node];
         let is_read = planned.operation == Operation::Read;
@@ -471,7 +474,7 @@ impl World {
             Defect::RemoteBounds => {
                 let arena = &node.arena;
                 // The word of an atomic operation must stay aligned, or that would be wrong too.
-                let step = if planned.operation.is_atomic() { 8 } else { 1 };
+                let step = if planned.operation.needs_alignment() { 8 } else { 1 };
                 let inside = self.rng.below(planned.length as u64) / step * step;
                 let address = match self.rng.below(3) {
                     0 => arena.base + arena.size as u64 - inside,
@@ -558,5 +561,7 @@ const fn kind(operation: Operation) -> CompletionKind {
         Operation::CompareSwap => CompletionKind::CompareSwap,
         Operation::FetchAdd => CompletionKind::FetchAdd,
         Operation::LocalInvalidate => CompletionKind::LocalInvalidate,
+        Operation::AtomicWrite => CompletionKind::AtomicWrite,
+        Operation::Flush => CompletionKind::Flush,
     }
 }

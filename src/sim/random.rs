@@ -8,7 +8,8 @@ use crate::wire::IdentificationRule;
 
 use super::oracle::Defect;
 use super::scenario::{
-    ConnectionPlan, EndPlan, NetworkPlan, NodePlan, Operation, Planned, Polling, Scenario, Span,
+    ConnectionPlan, Drain, EndPlan, NetworkPlan, NodePlan, Operation, Planned, Polling, Scenario,
+    Span,
 };
 use super::shared;
 use super::unacked;
@@ -85,6 +86,7 @@ pub(super) fn scenario(seed: u64) -> Scenario {
         zone: ZONE,
         target: TARGET,
     };
+    add_variety(&mut scenario, &mut Rng::new(seed ^ 0x0ca1_10f5_a11_50_75));
     if rng.chance(1, 4) {
         add_defects(&mut scenario, &mut rng);
     }
@@ -134,7 +136,8 @@ fn node(rng: &mut Rng) -> NodePlan {
         2 => Polling::AnyEvent,
         _ => Polling::SolicitedEvent,
     };
-    NodePlan { completion_queues: (0..count).map(|_| polling(rng)).collect() }
+    let completion_queues = (0..count).map(|_| polling(rng)).collect();
+    NodePlan { completion_queues, finite_credits: false }
 }
 
 fn network(theme: Theme, seed: u64, ipv6: bool, rng: &mut Rng) -> NetworkPlan {
@@ -213,6 +216,7 @@ fn connection(
         rnr_retry: if is_late && rng.chance(1, 8) { rng.between(0, 6) as u8 } else { 7 },
         min_rnr_timer: rng.between(1, 18) as u8,
         may_exhaust_retries: exhausts || is_hopeless,
+        starts_late: None,
         ecn: rng.chance(3, 4),
         signal_all: rng.chance(1, 10),
         teardown: Span(0, *pick(rng, &[0, 2, 200]) * MILLISECOND),
@@ -236,6 +240,7 @@ fn end(rng: &mut Rng, nodes: &[NodePlan], node: usize, path_mtu: PathMtu, per_en
         late_receives: rng.chance(1, 3).then_some(Span(0, late)),
         completion_queues: [rng.below(queues) as usize, rng.below(queues) as usize],
         requests: (0..count).map(|_| request(rng, path_mtu, only_messages)).collect(),
+        drains: Vec::new(),
     }
 }
 
@@ -295,6 +300,57 @@ fn length(rng: &mut Rng, path_mtu: PathMtu) -> usize {
     length.min(MESSAGE) as usize
 }
 
+/// Requests and ways of working that came later, from a sequence of their own.
+fn add_variety(scenario: &mut Scenario, rng: &mut Rng) {
+    for node in &mut scenario.nodes {
+        node.finite_credits = rng.chance(1, 3);
+    }
+    for connection in &mut scenario.connections {
+        connection.starts_late = rng.chance(1, 6).then(|| rng.between(1, 5_000) * MICROSECOND);
+    }
+    let ends = scenario.connections.iter_mut().flat_map(|connection| &mut connection.ends);
+    for end in ends {
+        if rng.chance(1, 6) {
+            end.drains = drains(rng, end.requests.len());
+        }
+        let only_messages = end.requests.iter().all(|one| !one.operation.is_answered());
+        if only_messages || rng.chance(1, 2) {
+            continue;
+        }
+        for request in &mut end.requests {
+            if rng.chance(1, 8) {
+                *request = placing(rng, request);
+            }
+        }
+    }
+}
+
+fn drains(rng: &mut Rng, requests: usize) -> Vec<Drain> {
+    let count = rng.between(1, 3);
+    let mut drains: Vec<Drain> = (0..count)
+        .map(|_| Drain {
+            after: rng.below(requests as u64 + 1) as usize,
+            notify: rng.chance(3, 4),
+            rest: rng.below(400) * MICROSECOND,
+        })
+        .collect();
+    drains.sort_by_key(|drain| drain.after);
+    drains
+}
+
+/// An ATOMIC WRITE or a FLUSH in place of a request.
+fn placing(rng: &mut Rng, request: &Planned) -> Planned {
+    let is_flush = rng.chance(1, 2);
+    Planned {
+        operation: if is_flush { Operation::Flush } else { Operation::AtomicWrite },
+        length: if is_flush { rng.below(20_000) as usize } else { 8 },
+        segments: 0,
+        solicited: false,
+        window: false,
+        ..*request
+    }
+}
+
 /// Makes some requests wrong.
 fn add_defects(scenario: &mut Scenario, rng: &mut Rng) {
     let ends = scenario.connections.iter_mut().flat_map(|connection| &mut connection.ends);
@@ -316,15 +372,19 @@ fn add_defects(scenario: &mut Scenario, rng: &mut Rng) {
 /// request is wrong, and its application does not try again.
 fn forbid(connection: &mut ConnectionPlan, rng: &mut Rng) {
     let side = rng.below(2) as usize;
-    let without = *pick(rng, &[Access::REMOTE_READ, Access::REMOTE_ATOMIC]);
+    let rights = [Access::REMOTE_READ, Access::REMOTE_ATOMIC, Access::FLUSH_GLOBAL];
+    let without = *pick(rng, &rights);
     let allowed = Access::ALL.bits() & !without.bits();
     connection.ends[side].access = Access::from_bits(allowed).unwrap_or(Access::ALL);
     let asking = connection.ends[side ^ 1].requests.iter_mut();
     let mut is_first = true;
     for request in asking.filter(|request| request.operation.needs() == without) {
         let defect = is_first.then_some(Defect::NotAllowed);
-        let operation = if is_first { request.operation } else { Operation::Send };
-        *request = Planned { operation, defect, ..*request };
+        let was = request.operation;
+        let operation = if is_first { was } else { Operation::Send };
+        // What carries itself has no segments, and more bytes than may be inline.
+        let length = if is_first || !was.carries_itself() { request.length } else { 8 };
+        *request = Planned { operation, defect, length, ..*request };
         is_first = false;
     }
 }
@@ -347,8 +407,12 @@ fn defective(rng: &mut Rng) -> Planned {
             Operation::Read,
             Operation::CompareSwap,
             Operation::FetchAdd,
+            Operation::AtomicWrite,
+            Operation::Flush,
         ],
-        Defect::Misaligned => &[Operation::CompareSwap, Operation::FetchAdd],
+        Defect::Misaligned => {
+            &[Operation::CompareSwap, Operation::FetchAdd, Operation::AtomicWrite]
+        }
         Defect::InvalidateKey => &[Operation::SendInvalidate],
         Defect::ReceiveTooSmall | Defect::ReceiveKey => {
             &[Operation::Send, Operation::SendImmediate]
@@ -368,12 +432,16 @@ fn defective(rng: &mut Rng) -> Planned {
     let most = if rng.chance(1, 3) { 20_000 } else { DEFECTIVE as u64 };
     let any = rng.between(1, most) as usize;
     let length = match operation {
-        Operation::CompareSwap | Operation::FetchAdd => 8,
+        _ if operation.needs_alignment() => 8,
         Operation::LocalInvalidate => 0,
         _ if defect == Defect::LocalRights => any.min(DEFECTIVE),
         _ => any,
     };
-    let segments = if operation.is_atomic() { 1 } else { rng.between(1, 4) as usize };
+    let segments = match operation {
+        _ if operation.carries_itself() => 0,
+        _ if operation.is_atomic() => 1,
+        _ => rng.between(1, 4) as usize,
+    };
     let signaled = rng.chance(1, 2);
     let receive_segments = rng.between(1, 3) as usize;
     let planned =

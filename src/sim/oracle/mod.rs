@@ -15,6 +15,7 @@ mod atomics;
 mod defect;
 mod memory;
 mod model;
+mod notice;
 mod queue;
 mod shared;
 #[cfg(test)]
@@ -30,6 +31,7 @@ pub use model::{
     Action, Allowance, Change, Local, MemoryId, Place, QueueId, ReceiveModel, SendModel,
 };
 
+pub use notice::Notice;
 pub use shared::{LinkDefect, LinkEffect, LinkId, LinkPort, LinkSend, SharedId};
 pub use unacked::{UnackedDefect, UnackedId, UnackedPort, UnackedSend};
 pub use violation::{Rule, Violation};
@@ -113,7 +115,7 @@ impl Oracle {
         let effect = self.open_effect(queue, token, model, &data);
         let message = self.open_message(queue, model, data);
         let this = &mut self.queues[queue.0];
-        this.posted_defect |= model.defect.is_some();
+        this.posted_defects.extend(model.defect);
         this.breaks_peer |= model.defect.is_some_and(|defect| !defect.is_local());
         this.sends.push_back(PendingSend {
             id: model.id,
@@ -218,7 +220,9 @@ impl Oracle {
             Local::Inline(_) => Vec::new(),
         };
         match model.action {
-            Action::Send | Action::LocalInvalidate | Action::Write(None) => Effect::None,
+            Action::Send | Action::LocalInvalidate | Action::Flush | Action::Write(None) => {
+                Effect::None
+            }
             Action::Write(Some(place)) => {
                 let bytes = Bytes::new(data.clone(), 0, data.len().min(place.length));
                 let memory = &mut self.memories[place.memory.0];
@@ -338,6 +342,10 @@ impl Oracle {
         if completion.is_some() && !request.signaled {
             return complain(Rule::Completion, "is unsignaled, but has a completion".to_owned());
         }
+        // What is unsignaled may have ended long before it is known to.
+        if completion.is_some() {
+            self.check_rest(queue, request.id)?;
+        }
         if let Some(number) = request.message {
             self.check_delivery(queue, number)?;
         }
@@ -421,6 +429,7 @@ impl Oracle {
         if !this.send_failed {
             let peer = &self.queues[this.peer.0];
             this.check_first_failure(queue, peer, request, status)?;
+            self.check_told(queue, request, status)?;
             self.queues[queue.0].unexplained = None;
         } else if status != CompletionStatus::WorkRequestFlushed {
             let text = format!(
@@ -523,6 +532,7 @@ impl Oracle {
             return complain(Rule::Status, format!("succeeded in spite of: {defect}"));
         }
         check_message(queue, message, completion)?;
+        self.check_established(queue)?;
         self.queues[queue.0].received = number + 1;
         for place in &receive.places {
             self.memories[place.memory.0].close(receive.token)?;

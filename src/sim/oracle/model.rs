@@ -67,6 +67,9 @@ pub enum Action {
     Read(Option<Place>),
     /// Changes a word of the peer.
     Atomic(Option<Place>, Change),
+    /// Completes when the WRITEs before it are in the peer's memory, as they have to be anyway when
+    /// they complete.
+    Flush,
     /// Makes a key of our own invalid.
     LocalInvalidate,
 }

@@ -332,3 +332,64 @@ fn an_atomic_that_happened_twice_is_found_at_the_end() {
     court.write(1, 8, &5u64.to_ne_bytes());
     court.oracle.check_words().unwrap();
 }
+
+#[test]
+fn a_drained_queue_completes_nothing_until_it_goes_on() {
+    let mut court = Court::new();
+    let target = court.place(1, 8, 2);
+    court.post(&model(1, Action::Write(Some(target)), CompletionKind::Write, b"ab"));
+    let queue = court.queues[0];
+    assert_eq!(rule(court.oracle.notice(queue, Notice::Drained)), Rule::Notice, "nobody asked");
+    court.oracle.drain(queue, false);
+    assert_eq!(rule(court.oracle.notice(queue, Notice::Drained)), Rule::Notice, "not to be told");
+    court.oracle.drain(queue, true);
+    court.oracle.notice(queue, Notice::Drained).unwrap();
+    assert_eq!(rule(court.oracle.notice(queue, Notice::Drained)), Rule::Notice, "once is enough");
+    court.write(1, 8, b"ab");
+    assert_eq!(rule(court.sent(success(1, CompletionKind::Write))), Rule::Drain);
+    court.post(&model(2, Action::Flush, CompletionKind::Flush, &[]));
+    court.oracle.resume(queue);
+    court.sent(success(2, CompletionKind::Flush)).unwrap();
+}
+
+#[test]
+fn events_need_a_reason_and_a_refused_request_its_event() {
+    let defective = SendModel {
+        defect: Some(Defect::RemoteKey),
+        ..model(1, Action::Write(None), CompletionKind::Write, b"ab")
+    };
+    let refused = completion(1, CompletionKind::Write, CompletionStatus::RemoteAccessError);
+    let mut court = Court::new();
+    let peer = court.queues[1];
+    assert_eq!(rule(court.oracle.notice(peer, Notice::AccessError)), Rule::Notice);
+    assert_eq!(rule(court.oracle.notice(peer, Notice::Fatal)), Rule::Notice);
+    court.post(&defective);
+    assert_eq!(rule(court.oracle.notice(peer, Notice::RequestError)), Rule::Notice);
+    assert_eq!(rule(court.sent(refused)), Rule::Notice, "the peer was told nothing");
+    let mut court = Court::new();
+    court.post(&defective);
+    court.oracle.notice(peer, Notice::AccessError).unwrap();
+    court.sent(refused).unwrap();
+}
+
+#[test]
+fn who_only_receives_hears_of_the_peer_before_a_message_arrives() {
+    let mut court = Court::new();
+    let queue = court.queues[1];
+    assert_eq!(rule(court.oracle.notice(queue, Notice::Established)), Rule::Notice);
+    court.oracle.only_receives(queue);
+    court.post_receive(7, 0, 4);
+    court.post(&send(1, b"abcd"));
+    court.write(1, 0, b"abcd");
+    let arrived = Completion { length: 4, ..success(7, CompletionKind::Receive) };
+    assert_eq!(rule(court.received(arrived)), Rule::Notice);
+    let mut court = Court::new();
+    court.oracle.only_receives(queue);
+    court.post_receive(7, 0, 4);
+    court.post(&send(1, b"abcd"));
+    court.write(1, 0, b"abcd");
+    court.oracle.notice(queue, Notice::Established).unwrap();
+    court.received(arrived).unwrap();
+    court.oracle.may_send(queue);
+    assert_eq!(rule(court.oracle.notice(queue, Notice::Established)), Rule::Notice);
+}
