@@ -40,7 +40,7 @@ fn ideal(scenario: &Scenario) -> Ideal {
                     ideal.responses += packets;
                 }
                 Operation::CompareSwap | Operation::FetchAdd => ideal.atomics += 1,
-                Operation::LocalInvalidate => {}
+                Operation::LocalInvalidate | Operation::BindWindow => {}
                 _ => ideal.payload += packets,
             }
         }

@@ -20,6 +20,7 @@ mod economy;
 mod end;
 mod endings;
 mod exhaustive;
+mod grants;
 mod many;
 mod matrix;
 mod network;

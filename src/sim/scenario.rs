@@ -30,11 +30,13 @@ pub enum Operation {
     FetchAdd,
     /// Invalidation of an own key.
     LocalInvalidate,
+    /// Binding of the own memory window; if that is bound, its invalidation.
+    BindWindow,
 }
 
 impl Operation {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Send,
         Self::SendImmediate,
         Self::SendInvalidate,
@@ -44,6 +46,7 @@ impl Operation {
         Self::CompareSwap,
         Self::FetchAdd,
         Self::LocalInvalidate,
+        Self::BindWindow,
     ];
 
     /// Whether it consumes a receive of the peer.
@@ -70,10 +73,17 @@ impl Operation {
             Self::Write | Self::WriteImmediate => Access::REMOTE_WRITE,
             Self::Read => Access::REMOTE_READ,
             Self::CompareSwap | Self::FetchAdd => Access::REMOTE_ATOMIC,
-            Self::Send | Self::SendImmediate | Self::SendInvalidate | Self::LocalInvalidate => {
-                Access::NONE
-            }
+            Self::Send
+            | Self::SendImmediate
+            | Self::SendInvalidate
+            | Self::LocalInvalidate
+            | Self::BindWindow => Access::NONE,
         }
+    }
+
+    /// Whether it sends nothing.
+    pub const fn is_local(self) -> bool {
+        matches!(self, Self::LocalInvalidate | Self::BindWindow)
     }
 
     /// Whether it is an atomic operation.
@@ -103,7 +113,8 @@ pub struct Planned {
     pub fence: bool,
     /// May overlap other accesses of the peer's memory.
     pub overlap: bool,
-    /// A WRITE or READ of the memory that SENDs with invalidate name.
+    /// A WRITE or READ of memory whose key can be invalidated, or through the peer's window if that
+    /// is bound; a SEND that invalidates that window rather than the memory's key.
     pub window: bool,
     /// What is wrong with it.
     pub defect: Option<Defect>,

@@ -67,8 +67,8 @@ pub enum Action {
     Read(Option<Place>),
     /// Changes a word of the peer.
     Atomic(Option<Place>, Change),
-    /// Makes a key of our own invalid.
-    LocalInvalidate,
+    /// Changes keys of our own.
+    Local,
 }
 
 /// Local bytes of a send request.

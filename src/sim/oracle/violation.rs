@@ -27,6 +27,8 @@ pub enum Rule {
     Economy,
     /// A sender waits as long as a receiver that is not ready asks.
     Pause,
+    /// A memory window gives what it was bound to give, as long as it is bound.
+    Grant,
     /// The engine's own invariants hold.
     Invariant,
 }
@@ -45,6 +47,7 @@ impl fmt::Display for Rule {
             Self::Liveness => "all work ends",
             Self::Economy => "packets bounded by losses",
             Self::Pause => "a sender waits while the receiver is not ready",
+            Self::Grant => "windows grant what they are bound to",
             Self::Invariant => "engine invariants",
         })
     }
