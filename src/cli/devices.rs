@@ -202,6 +202,7 @@ fn limits(limits: &Limits) -> BTreeMap<&'static str, u32> {
         ("completions", limits.completions),
         ("domains", limits.domains),
         ("regions", limits.regions),
+        ("windows", limits.windows),
         ("rd_atomic", limits.rd_atomic.into()),
     ])
 }
@@ -281,6 +282,7 @@ fn limit_list(limits: &BTreeMap<&'static str, u32>) -> String {
         "rd_atomic" => format!("{limit} READs and atomics under way a queue pair"),
         "domains" => format!("{limit} protection domains"),
         "regions" => format!("{limit} memory regions"),
+        "windows" => format!("{limit} memory windows"),
         _ => format!("{limit} {}", name.replace('_', " ")),
     });
     parts.collect::<Vec<_>>().join(", ")
