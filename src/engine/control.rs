@@ -1,6 +1,6 @@
 //! Control: what applications create, change and destroy. Nothing here is on the data path.
 
-use super::{AsyncEvent, ControlError, Engine, QueuePairOptions, QueuePairStatus};
+use super::{AsyncEvent, ControlError, Counter, Engine, QueuePairOptions, QueuePairStatus};
 use crate::memory::DomainId;
 use crate::queue::sync::Arc;
 use crate::queue::{
@@ -151,6 +151,7 @@ impl Engine {
             self.pairs.push(None);
         }
         self.pairs[slot as usize] = Some(Box::new(pair));
+        self.pair_counters.begin(slot);
         self.by_number.insert(number, slot);
         Ok(queues)
     }
@@ -213,9 +214,15 @@ impl Engine {
         check_range("receives as a limit", limit, 0, queue.capacity())?;
         queue.set_limit(limit);
         if queue.take_limit_event() {
-            self.effects.event(AsyncEvent::SharedReceiveQueueLimit(Arc::clone(queue)));
+            self.event(AsyncEvent::SharedReceiveQueueLimit(Arc::clone(queue)));
         }
         Ok(())
+    }
+
+    /// Reports an event that belongs to no queue pair.
+    fn event(&mut self, event: AsyncEvent) {
+        let counter = if self.effects.event(event) { Counter::Event } else { Counter::LostEvent };
+        self.counters.count(counter);
     }
 
     /// Ends a shared receive queue.
@@ -303,18 +310,20 @@ impl Engine {
         let slot = self.slot_of(number)?;
         let pair = self.pairs[slot as usize].as_ref().ok_or(ControlError::NoSuchPair(number))?;
         let queues = &pair.base.queues;
+        let own_receives = Some(queues.receive_queue()).filter(|_| !queues.shares_receives());
         Ok(QueuePairStatus {
             attributes: pair.attributes(),
             capacities: QueueCapacities {
                 send_requests: queues.send_queue().capacity(),
-                receive_requests: queues.receive_queue().capacity(),
+                receive_requests: own_receives.map_or(0, ReceiveQueue::capacity),
                 send_segments: queues.send_queue().max_segments() as u32,
-                receive_segments: queues.receive_queue().max_segments() as u32,
+                receive_segments: own_receives.map_or(0, ReceiveQueue::max_segments) as u32,
                 inline_bytes: queues.send_queue().max_inline() as u32,
             },
             kind: queues.kind(),
             domain: pair.base.domain,
             signal_all: pair.base.signal_all,
+            is_draining: pair.is_draining(),
         })
     }
 
@@ -337,6 +346,7 @@ impl Engine {
         self.deadlines.remove(slot);
         self.by_number.remove(&number);
         self.pairs[slot as usize] = None;
+        self.pair_counters.end(slot);
         self.free_slots.push(slot);
         Ok(())
     }

@@ -90,6 +90,7 @@ impl Engine {
         step: impl FnOnce(&mut QueuePair, &mut Context<'_>) -> R,
     ) -> Option<R> {
         let pair = self.pairs.get_mut(slot as usize)?.as_mut()?;
+        let own_counters = self.pair_counters.get_mut(slot)?;
         let mut ctx = Context {
             now,
             turn: self.turn,
@@ -98,6 +99,7 @@ impl Engine {
             handles: &self.handles,
             effects: &mut self.effects,
             counters: &mut self.counters,
+            own_counters,
             ready: &mut self.ready,
         };
         let result = step(pair, &mut ctx);
@@ -110,14 +112,37 @@ impl Engine {
 
     /// A burst that has arrived.
     pub(crate) fn handle_burst(&mut self, now: Instant, burst: &ReceivedBurst<'_>) {
+        let mut known = None;
         for (index, segment) in burst.segments().enumerate() {
-            self.counters.count(Counter::ReceivedPackets);
+            let slot = self.addressed(segment, &mut known);
+            self.count_for(slot, Counter::ReceivedPackets, 1);
+            self.count_for(slot, Counter::ReceivedBytes, segment.len() as u64);
             if burst.traffic_class & 3 == 3 {
-                self.counters.count(Counter::ReceivedCongestionMark);
+                self.count_for(slot, Counter::ReceivedCongestionMark, 1);
             }
             if let Err(reason) = self.handle_segment(now, burst, index, segment) {
-                self.counters.count(reason);
+                self.count_for(slot, reason, 1);
             }
+        }
+    }
+
+    /// The queue pair whose number a packet carries, if there is one. `known` spares the search for
+    /// the further packets of a burst.
+    fn addressed(&self, segment: &[u8], known: &mut Option<(Qpn, Option<u32>)>) -> Option<u32> {
+        let number = Bth::parse(segment.first_chunk()?).destination;
+        if let Some((_, slot)) = known.filter(|(known, _)| *known == number) {
+            return slot;
+        }
+        let slot = self.by_number.get(&number).copied();
+        *known = Some((number, slot));
+        slot
+    }
+
+    /// Counts for the device, and for the queue pair in a slot.
+    fn count_for(&mut self, slot: Option<u32>, counter: Counter, amount: u64) {
+        self.counters.add(counter, amount);
+        if let Some(counters) = slot.and_then(|slot| self.pair_counters.get_mut(slot)) {
+            counters.add(counter, amount);
         }
     }
 
@@ -192,7 +217,8 @@ impl Engine {
         match icrc::judge(burst, index, segment, self.options.strict) {
             icrc::Verdict::Right => Ok(()),
             icrc::Verdict::Recovered(_) => {
-                self.counters.count(Counter::RecoveredIdentification);
+                let slot = self.addressed(segment, &mut None);
+                self.count_for(slot, Counter::RecoveredIdentification, 1);
                 Ok(())
             }
             icrc::Verdict::Wrong => Err(Counter::DropBadIcrc),

@@ -27,10 +27,13 @@ use crate::queue::{
     CompletionQueue, Doorbells, QueueCapacities, QueuePairAttributes, QueuePairKind, ReceiveQueue,
 };
 use crate::rng::Rng;
-use crate::transport::{AddressHandles, PathTable, QueuePair, ReadyList};
+use crate::transport::{AddressHandles, PairCounters, PathTable, QueuePair, ReadyList};
 use crate::wire::{Lkey, Qpn, Rkey};
 
-pub use crate::transport::{AsyncEvent, AttributeList, Counter, Counters, Effects, ModifyError};
+pub use crate::transport::{
+    AsyncEvent, AsyncEventKind, AttributeList, Counter, Counters, Effects, EventSubject,
+    ModifyError,
+};
 pub use crate::wire::IdentificationRule;
 pub use data::TurnReport;
 pub use groups::GroupError;
@@ -70,9 +73,10 @@ pub struct QueuePairOptions {
 /// What a queue pair is at the moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct QueuePairStatus {
-    /// Attributes that were set, and the state.
+    /// State, and the attributes that were set, none in RESET. The PSNs are those of the next packet
+    /// that will be sent for the first time, and of the next one that is expected (UD expects none).
     pub attributes: QueuePairAttributes,
-    /// Sizes as they are.
+    /// Sizes as they are. Those of receives are 0 if they come from a shared queue.
     pub capacities: QueueCapacities,
     /// Transport.
     pub kind: QueuePairKind,
@@ -80,6 +84,9 @@ pub struct QueuePairStatus {
     pub domain: DomainId,
     /// Whether every send gives a completion.
     pub signal_all: bool,
+    /// Whether messages are still under way in SQD; the event for the end of draining comes when
+    /// this ends.
+    pub is_draining: bool,
 }
 
 /// Why a control call was refused. Nothing was changed.
@@ -210,6 +217,7 @@ pub struct Engine {
     deadlines: Deadlines,
     effects: Effects,
     counters: Counters,
+    pair_counters: PairCounters,
 }
 
 impl Engine {
@@ -249,6 +257,7 @@ impl Engine {
             deadlines: Deadlines::default(),
             effects: Effects::default(),
             counters: Counters::default(),
+            pair_counters: PairCounters::default(),
             options,
         }
     }
@@ -273,14 +282,26 @@ impl Engine {
         self.mtu
     }
 
-    /// What has been counted.
+    /// What has been counted for the device and all queue pairs that it has had.
     pub fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// What has been counted for a queue pair since it was created. Packets that could be matched
+    /// to none (malformed, or of an unknown number) count for the device only; one with a wrong
+    /// ICRC counts for the queue pair whose number it carries, right or not.
+    ///
+    /// # Errors
+    /// There is no such queue pair.
+    pub fn queue_pair_counters(&self, number: Qpn) -> Result<&Counters, ControlError> {
+        let slot = self.slot_of(number)?;
+        self.pair_counters.get(slot).ok_or(ControlError::NoSuchPair(number))
     }
 
     /// Moves what turns and control calls have collected to `into`, keeping both sides' storage.
     pub fn take_effects(&mut self, into: &mut Effects) {
         into.notifications.append(&mut self.effects.notifications);
+        into.wakes.append(&mut self.effects.wakes);
         into.events.append(&mut self.effects.events);
     }
 

@@ -38,6 +38,12 @@ pub enum RegisterError {
     /// Rights that make no sense together.
     #[error("REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE (specification, section 10.6.3.1)")]
     RemoteWithoutLocalWrite,
+    /// A loss of power takes the content with it.
+    #[error(
+        "FLUSH_PERSISTENT needs memory that a file backs, or the promise would be empty: map a file \
+         (OwnedMemory::map_file), or leave the right out"
+    )]
+    NotPersistent,
     /// The address range wraps around.
     #[error(
         "{length} bytes from address {address:#x} on reach beyond the end of the address space"

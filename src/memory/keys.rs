@@ -398,6 +398,41 @@ impl KeyTable {
         Ok(span.backing.atomic(span.offset, change))
     }
 
+    /// Everything that `key` names, if it gives `need` there to `who`.
+    pub(crate) fn whole(
+        &self,
+        key: u32,
+        who: Accessor,
+        need: Access,
+    ) -> Result<Span<'_>, KeyFault> {
+        let (address, length) = match self.content(key).ok_or(KeyFault::Unknown)? {
+            Content::Region(region) => (region.base, region.backing.len()),
+            Content::Window(window) => window.bound.as_ref().ok_or(KeyFault::Unknown)?.addresses(),
+        };
+        self.span(key, who, address, length, need)
+    }
+
+    /// Stores the word at `address` for a remote ATOMIC WRITE, all bytes at once. Both the wire's
+    /// address and the real one must be aligned.
+    pub(crate) fn store(
+        &self,
+        key: u32,
+        who: Accessor,
+        address: u64,
+        value: [u8; 8],
+    ) -> Result<(), KeyFault> {
+        let span = self.span(key, who, address, 8, Access::REMOTE_WRITE)?;
+        if span.backing.is_on_demand() {
+            // The kernel, which reaches it for us, promises no single store.
+            return Err(KeyFault::Permission);
+        }
+        if !address.is_multiple_of(8) || !span.backing.is_aligned(span.offset) {
+            return Err(KeyFault::Misaligned);
+        }
+        span.backing.store(span.offset, value);
+        Ok(())
+    }
+
     /// Whether [`Self::invalidate`] would succeed.
     pub(crate) fn can_invalidate(
         &self,
@@ -450,6 +485,9 @@ fn check(backing: &Backing, base: u64, access: Access) -> Result<(), RegisterErr
     if changes && !access.contains(Access::LOCAL_WRITE) {
         return Err(RegisterError::RemoteWithoutLocalWrite);
     }
+    if access.contains(Access::FLUSH_PERSISTENT) && !backing.is_persistent() {
+        return Err(RegisterError::NotPersistent);
+    }
     let length = backing.len();
     if base.checked_add(length as u64).is_none() {
         return Err(RegisterError::AddressOverflow { address: base, length });
@@ -472,6 +510,11 @@ impl Span<'_> {
     pub(crate) fn write(&self, source: &[u8]) -> Result<(), KeyFault> {
         assert_eq!(source.len(), self.length, "a span is written as a whole");
         self.backing.copy_in(self.offset, source).map_err(|_| KeyFault::Unmapped)
+    }
+
+    /// Makes what was written here survive a loss of power. Waits until it does.
+    pub(crate) fn persist(&self) -> std::io::Result<()> {
+        self.backing.persist(self.offset, self.length)
     }
 
     /// Reads into `target`, which must have the span's length. Fails in on-demand memory only.

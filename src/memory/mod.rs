@@ -15,6 +15,7 @@ mod access;
 mod copy;
 mod demand;
 mod error;
+mod file;
 mod keys;
 mod region;
 mod scatter;

@@ -129,6 +129,11 @@ pub(super) struct Bound {
 }
 
 impl Bound {
+    /// The address of the first byte, as peers name it, and how many there are.
+    pub(super) const fn addresses(&self) -> (u64, usize) {
+        (self.base, self.length)
+    }
+
     /// Where in the region `length` bytes from `address` on lie, if a peer may have `need` there
     /// over queue pair `over`.
     pub(super) fn offset_of(

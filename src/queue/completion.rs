@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use super::ring::{WordRing, get, halves, pair, put};
 use super::sync::{Arc, AtomicBool, AtomicU8, Mutex, Ordering, fence, lock};
 use super::unpolled::{Unpolled, Users};
+use super::wakers::Wakers;
 use crate::wire::{Immediate, Qpn, Rkey};
 
 /// How a work request ended. Numbers and meanings are those of verbs (`ibv_wc_status`).
@@ -123,10 +124,14 @@ pub enum CompletionKind {
     ReceiveWriteWithImmediate = 7,
     /// A memory window was bound.
     BindWindow = 8,
+    /// An ATOMIC WRITE of ours.
+    AtomicWrite = 9,
+    /// A FLUSH of ours.
+    Flush = 10,
 }
 
 impl CompletionKind {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 11] = [
         Self::Send,
         Self::Write,
         Self::Read,
@@ -136,6 +141,8 @@ impl CompletionKind {
         Self::Receive,
         Self::ReceiveWriteWithImmediate,
         Self::BindWindow,
+        Self::AtomicWrite,
+        Self::Flush,
     ];
 
     fn from_number(number: u8) -> Self {
@@ -213,6 +220,15 @@ pub(crate) struct Lost {
     pub(crate) first: bool,
 }
 
+/// Who is to be told of a completion, once no lock is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Told {
+    /// The notifier: the queue was armed.
+    pub(crate) notify: bool,
+    /// Waiting tasks.
+    pub(crate) wake: bool,
+}
+
 /// Told, outside all locks, that an armed completion queue has something.
 pub trait Notify: Send + Sync {
     /// Called once for each arming. Must not block.
@@ -240,6 +256,7 @@ pub struct CompletionQueue {
     armed: AtomicU8,
     overrun: AtomicBool,
     notifier: OnceLock<Box<dyn Notify>>,
+    wakers: Wakers,
 }
 
 impl CompletionQueue {
@@ -251,6 +268,7 @@ impl CompletionQueue {
             armed: AtomicU8::new(QUIET),
             overrun: AtomicBool::new(false),
             notifier: OnceLock::new(),
+            wakers: Wakers::default(),
         }
     }
 
@@ -318,9 +336,9 @@ impl CompletionQueue {
         Ok(count)
     }
 
-    /// Adds a completion. Only the engine calls this, under its lock. Returns whether the queue's
-    /// notifier has to be called once the lock is released.
-    pub(crate) fn push(&self, completion: &Completion) -> Result<bool, Lost> {
+    /// Adds a completion. Only the engine calls this, under its lock. Returns who has to be told
+    /// once the lock is released.
+    pub(crate) fn push(&self, completion: &Completion) -> Result<Told, Lost> {
         if self.overrun.load(Ordering::Relaxed) {
             return Err(Lost { first: false });
         }
@@ -331,9 +349,11 @@ impl CompletionQueue {
         let head = self.ring.head();
         write(self.ring.entry(head), completion);
         self.ring.publish(head.wrapping_add(1));
-        // Either the application's poll after arming sees the entry, or this sees the arming.
+        // Either the application's poll after arming or registering sees the entry, or this sees
+        // the arming or registration.
         fence(Ordering::SeqCst);
-        Ok(self.disarm(completion.solicited || !completion.status.is_success()))
+        let notify = self.disarm(completion.solicited || !completion.status.is_success());
+        Ok(Told { notify, wake: self.wakers.must_wake() })
     }
 
     fn disarm(&self, solicited: bool) -> bool {
@@ -342,6 +362,11 @@ impl CompletionQueue {
             ARMED_SOLICITED if !solicited => false,
             _ => self.armed.swap(QUIET, Ordering::SeqCst) != QUIET,
         }
+    }
+
+    /// Tasks that wait for completions.
+    pub(crate) fn wakers(&self) -> &Wakers {
+        &self.wakers
     }
 
     /// Calls the notifier. Outside all locks.

@@ -14,6 +14,7 @@
 mod attributes;
 mod completion;
 mod doorbell;
+mod flush;
 mod pair;
 mod receive;
 mod request;
@@ -22,6 +23,7 @@ mod send;
 mod state;
 pub mod sync;
 mod unpolled;
+mod wakers;
 
 pub use crate::memory::{Access, Sge, WindowBind, WindowId, WindowKind};
 pub use attributes::{AddressVector, Attribute, PathMtu, QueuePairAttributes};
@@ -29,6 +31,7 @@ pub use completion::{
     Attachment, Completion, CompletionKind, CompletionQueue, CompletionStatus, Notify, Overrun,
 };
 pub use doorbell::Doorbells;
+pub use flush::{FlushPlacement, FlushSelectivity};
 pub use pair::{QueueCapacities, QueuePairQueues};
 pub use receive::ReceiveQueue;
 pub use request::{
@@ -39,3 +42,5 @@ pub use send::SendQueue;
 pub use state::{QueuePairKind, QueuePairState};
 
 pub(crate) use send::{SegmentList, SendData, SendHead};
+#[cfg_attr(loom, allow(unused_imports, reason = "devices are not modelled"))]
+pub(crate) use wakers::{WakerKey, Wakers};

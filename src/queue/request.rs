@@ -1,5 +1,6 @@
 //! Work requests: what an application posts.
 
+use super::flush::{FlushPlacement, FlushSelectivity};
 use crate::memory::{Sge, WindowBind};
 use crate::wire::{Immediate, QKey, Qpn, Rkey};
 
@@ -65,6 +66,25 @@ pub enum SendOperation {
         /// Four bytes for its completion.
         immediate: Option<Immediate>,
     },
+    /// Stores eight bytes of the peer's memory at once: whoever looks sees all of them or none. Has
+    /// no local segments.
+    AtomicWrite {
+        /// Where, aligned to 8 bytes.
+        remote: Remote,
+        /// The bytes, in the order in which they lie in memory.
+        value: [u8; 8],
+    },
+    /// Completes when all earlier WRITEs of the queue are placed as it says. Has no local segments.
+    Flush {
+        /// First byte of the range.
+        remote: Remote,
+        /// Bytes of the range.
+        length: u32,
+        /// How far the WRITEs must have come.
+        placement: FlushPlacement,
+        /// Whether the range counts, or the whole memory of the key.
+        selectivity: FlushSelectivity,
+    },
     /// Makes a local key invalid: that of a region registered with
     /// [`Access::INVALIDATE`](crate::memory::Access::INVALIDATE), or of a window of type 2 that this
     /// queue pair bound. No packet is sent.
@@ -89,13 +109,20 @@ impl SendOperation {
             Self::SendWithInvalidate(_)
             | Self::Read(_)
             | Self::CompareSwap { .. }
-            | Self::FetchAdd { .. } => matches!(kind, Rc),
+            | Self::FetchAdd { .. }
+            | Self::AtomicWrite { .. }
+            | Self::Flush { .. } => matches!(kind, Rc),
         }
     }
 
     /// Whether the peer's answer carries data, which goes to the request's segments.
     pub const fn returns_data(&self) -> bool {
         matches!(self, Self::Read(_) | Self::CompareSwap { .. } | Self::FetchAdd { .. })
+    }
+
+    /// Whether all that it needs is in the operation itself, so that it has no local data.
+    pub const fn is_self_contained(&self) -> bool {
+        matches!(self, Self::AtomicWrite { .. } | Self::Flush { .. })
     }
 }
 
@@ -180,6 +207,9 @@ pub enum PostError {
     /// READ and atomics need a place for the answer.
     #[error("inline data cannot be the target of a READ or an atomic operation")]
     InlineTarget,
+    /// ATOMIC WRITE carries its value in the operation, and FLUSH has none.
+    #[error("ATOMIC WRITE and FLUSH have no local data: {0} bytes of it were given")]
+    NoLocalData(u64),
     /// The segments' sum is over the transport's limit.
     #[error("a message of {0} bytes is over the limit of 2147483648")]
     MessageTooLong(u64),

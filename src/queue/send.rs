@@ -1,5 +1,6 @@
 //! The send queue: posted by any thread of the application, read by the engine.
 
+use super::flush::{FlushPlacement, FlushSelectivity};
 use super::request::{
     AddressHandleId, Datagram, MAX_MESSAGE, Payload, PostError, Remote, SendFlags, SendOperation,
     SendRequest, total_length,
@@ -135,6 +136,9 @@ impl SendQueue {
             }
             Payload::Segments(segments) => total_length(segments),
         };
+        if length > 0 && request.operation.is_self_contained() {
+            return Err(PostError::NoLocalData(length));
+        }
         u32::try_from(length)
             .ok()
             .filter(|_| length <= MAX_MESSAGE)
@@ -270,6 +274,8 @@ const fn operation_code(operation: &SendOperation) -> u32 {
         SendOperation::LocalInvalidate(_) => 8,
         SendOperation::SendTo { immediate: None, .. } => 9,
         SendOperation::SendTo { immediate: Some(_), .. } => 10,
+        SendOperation::AtomicWrite { .. } => 11,
+        SendOperation::Flush { .. } => 12,
         SendOperation::BindWindow(_) => BIND_WINDOW,
     }
 }
@@ -299,6 +305,15 @@ fn write_operation(entry: &[AtomicU64], operation: &SendOperation) {
             put(entry, OPERAND, add);
             (Some(remote), 0)
         }
+        SendOperation::AtomicWrite { remote, value } => {
+            put(entry, OPERAND, u64::from_le_bytes(value));
+            (Some(remote), 0)
+        }
+        SendOperation::Flush { remote, length, placement, selectivity } => {
+            let how = u32::from(placement.bits()) | u32::from(selectivity.code()) << 8;
+            put(entry, OPERAND, pair(length, how));
+            (Some(remote), 0)
+        }
         SendOperation::BindWindow(bind) => return write_bind(entry, &bind),
     };
     let key = remote.map_or(0, |remote| remote.key.value());
@@ -325,8 +340,23 @@ fn read_operation(entry: &[AtomicU64], code: u32) -> SendOperation {
         7 => SendOperation::FetchAdd { remote, add: get(entry, OPERAND) },
         9 => SendOperation::SendTo { to: read_datagram(entry), immediate: None },
         10 => SendOperation::SendTo { to: read_datagram(entry), immediate: Some(immediate) },
+        11 => SendOperation::AtomicWrite { remote, value: get(entry, OPERAND).to_le_bytes() },
+        12 => read_flush(entry, remote),
         BIND_WINDOW => SendOperation::BindWindow(read_bind(entry)),
         _ => SendOperation::LocalInvalidate(Rkey::new(extra)),
+    }
+}
+
+fn read_flush(entry: &[AtomicU64], remote: Remote) -> SendOperation {
+    let (length, how) = halves(get(entry, OPERAND));
+    let placement = FlushPlacement::from_bits(how as u8);
+    let selectivity = FlushSelectivity::from_code((how >> 8) as u8);
+    SendOperation::Flush {
+        remote,
+        length,
+        // Only what was written comes back.
+        placement: placement.unwrap_or(FlushPlacement::GlobalVisibility),
+        selectivity: selectivity.unwrap_or(FlushSelectivity::Range),
     }
 }
 

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
+use std::task::Waker;
 use std::thread::{self, JoinHandle};
 
 use super::driver::{Driver, Forked};
@@ -11,10 +12,12 @@ use super::error::OpenError;
 use super::opening::{self, Opened};
 use super::options::{self, DeviceOptions, Drive};
 use super::sharing::{SharingCounters, SharingStatistics};
-use crate::engine::{AsyncEvent, Counters, Engine, EngineOptions, Limits};
+use crate::engine::{AsyncEvent, Counters, Engine, EngineOptions, EventSubject, Limits};
 use crate::host::Interface;
 use crate::link::{Link, LinkStatistics};
-use crate::queue::{Completion, CompletionQueue, Overrun, QueuePairQueues, QueuePairState};
+use crate::queue::{
+    Completion, CompletionQueue, Overrun, QueuePairQueues, QueuePairState, WakerKey,
+};
 use crate::rng::Rng;
 use crate::time::Instant;
 
@@ -43,6 +46,8 @@ pub struct DeviceCounters {
     pub link: LinkStatistics,
     /// What sharing the port with other processes has cost.
     pub sharing: SharingStatistics,
+    /// Asynchronous events that were lost because the application left too many waiting.
+    pub lost_events: u64,
 }
 
 impl Device {
@@ -258,6 +263,57 @@ impl Device {
         if self.driver.is_ours() { self.driver.events.pop() } else { None }
     }
 
+    /// As [`Self::next_event`] for a task that has no thread of its own: if there is no event, the
+    /// task is woken when there is one. `key` holds its registration until
+    /// [`Self::forget_event_waiter`].
+    pub(crate) fn poll_event(&self, key: &mut WakerKey, waker: &Waker) -> Option<AsyncEvent> {
+        self.driver.events.wakers().register(key, waker);
+        let event = self.next_event()?;
+        self.forget_event_waiter(key);
+        Some(event)
+    }
+
+    /// A task does not wait for events any more.
+    pub(crate) fn forget_event_waiter(&self, key: &mut WakerKey) {
+        self.driver.events.wakers().forget(key);
+    }
+
+    /// Removes the events about an object that was destroyed, so that nobody is told of it later.
+    pub(crate) fn forget_events(&self, subject: &EventSubject) {
+        if self.driver.is_ours() {
+            self.driver.events.forget(subject);
+        }
+    }
+
+    /// As [`Self::poll`] with room for one, for a task that has no thread of its own: if there is no
+    /// completion, the task is woken when there is one or the queue overruns. `key` holds its
+    /// registration until it is forgotten.
+    ///
+    /// # Errors
+    /// As [`Self::poll`].
+    pub(crate) fn poll_task(
+        &self,
+        queue: &CompletionQueue,
+        completions: &mut [Completion],
+        key: &mut WakerKey,
+        waker: &Waker,
+    ) -> Result<Option<usize>, Overrun> {
+        let count = self.poll(queue, completions)?;
+        if count > 0 {
+            queue.wakers().forget(key);
+            return Ok(Some(count));
+        }
+        queue.wakers().register(key, waker);
+        let limit = completions.len();
+        let count = queue.poll(limit, |index, completion| completions[index] = completion)?;
+        if count > 0 {
+            queue.wakers().forget(key);
+            return Ok(Some(count));
+        }
+        self.driver.gone();
+        Ok(None)
+    }
+
     /// A descriptor that is readable while an event waits; the device's, not to be closed.
     pub fn event_descriptor(&self) -> RawFd {
         self.driver.events.descriptor()
@@ -272,6 +328,7 @@ impl Device {
             engine: core.engine.counters().clone(),
             link: core.link.statistics(),
             sharing: self.sharing.snapshot(),
+            lost_events: self.driver.events.lost(),
         })
     }
 }

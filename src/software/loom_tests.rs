@@ -11,7 +11,7 @@ use loom::thread;
 use super::turn::{Outcome, TurnLock};
 use crate::queue::sync::Arc;
 use crate::queue::{
-    Attachment, Completion, CompletionKind, CompletionQueue, CompletionStatus, Doorbells,
+    Attachment, Completion, CompletionKind, CompletionQueue, CompletionStatus, Doorbells, WakerKey,
 };
 use crate::wire::Qpn;
 
@@ -210,7 +210,7 @@ fn loom_an_armed_queue_notifies_or_its_next_poll_sees_the_completion() {
         let queue = Arc::new(CompletionQueue::new(2));
         let producer = {
             let queue = Arc::clone(&queue);
-            thread::spawn(move || queue.push(&completion(1)).unwrap())
+            thread::spawn(move || queue.push(&completion(1)).unwrap().notify)
         };
         queue.arm(false);
         let polled = queue.poll(1, |_, taken| assert_eq!(taken, completion(1))).unwrap();
@@ -226,7 +226,7 @@ fn loom_two_pushes_notify_an_arming_at_most_once() {
         let producer = {
             let queue = Arc::clone(&queue);
             thread::spawn(move || {
-                (1..=2).filter(|id| queue.push(&completion(*id)).unwrap()).count()
+                (1..=2).filter(|id| queue.push(&completion(*id)).unwrap().notify).count()
             })
         };
         queue.arm(false);
@@ -264,5 +264,83 @@ fn loom_the_ring_hands_over_whole_entries_in_order() {
         }
         producer.join().unwrap();
         assert_eq!(queue.waiting(), 0);
+    });
+}
+
+/// A task of an executor that only notes that it was woken.
+#[derive(Default)]
+struct Task(std::sync::atomic::AtomicUsize);
+
+impl std::task::Wake for Task {
+    fn wake(self: std::sync::Arc<Self>) {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+    }
+}
+
+impl Task {
+    fn woken(&self) -> usize {
+        self.0.load(std::sync::atomic::Ordering::SeqCst)
+    }
+}
+
+/// Pushes a completion and wakes as the engine's driver does, after its lock.
+fn push_and_wake(queue: &CompletionQueue, id: u64) {
+    if queue.push(&completion(id)).unwrap().wake {
+        queue.wakers().wake();
+    }
+}
+
+/// A future's poll: registers and looks again. Returns how many completions it took.
+fn poll_task(queue: &CompletionQueue, task: &std::sync::Arc<Task>, key: &mut WakerKey) -> usize {
+    queue.wakers().register(key, &std::sync::Arc::clone(task).into());
+    let taken = queue.poll(1, |_, _| ()).unwrap();
+    if taken > 0 {
+        queue.wakers().forget(key);
+    }
+    taken
+}
+
+#[test]
+fn loom_a_waiting_task_finds_the_completion_or_is_woken() {
+    loom::model(|| {
+        let queue = Arc::new(CompletionQueue::new(2));
+        let producer = {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || (1..=2).for_each(|id| push_and_wake(&queue, id)))
+        };
+        let task = std::sync::Arc::<Task>::default();
+        let mut taken = poll_task(&queue, &task, &mut WakerKey::default());
+        producer.join().unwrap();
+        assert!(taken == 1 || task.woken() > 0, "the task sleeps for ever");
+        while poll_task(&queue, &task, &mut WakerKey::default()) == 1 {
+            taken += 1;
+        }
+        assert_eq!(taken, 2);
+    });
+}
+
+#[test]
+fn loom_of_two_waiting_tasks_neither_is_forgotten_when_the_other_gives_up() {
+    loom::model(|| {
+        let queue = Arc::new(CompletionQueue::new(2));
+        let producer = {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || push_and_wake(&queue, 1))
+        };
+        let quitter = {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || {
+                // Registers and is dropped without ever looking.
+                let mut key = WakerKey::default();
+                let task = std::sync::Arc::<Task>::default();
+                queue.wakers().register(&mut key, &task.into());
+                queue.wakers().forget(&mut key);
+            })
+        };
+        let task = std::sync::Arc::<Task>::default();
+        let taken = poll_task(&queue, &task, &mut WakerKey::default());
+        producer.join().unwrap();
+        quitter.join().unwrap();
+        assert!(taken == 1 || task.woken() > 0, "the task sleeps for ever");
     });
 }

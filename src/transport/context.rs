@@ -8,7 +8,8 @@ use super::ready::ReadyList;
 use crate::memory::{Accessor, DomainId, KeyTable};
 use crate::queue::sync::Arc;
 use crate::queue::{
-    Access, AddressVector, Completion, PathMtu, QueuePairAttributes, QueuePairQueues,
+    Access, AddressVector, Completion, CompletionStatus, PathMtu, QueuePairAttributes,
+    QueuePairQueues,
 };
 use crate::time::Instant;
 use crate::wire::{Flow, Headers, Message, Psn, QKey, Qpn, Service};
@@ -22,7 +23,10 @@ pub(crate) struct Context<'a> {
     pub(crate) paths: &'a mut PathTable,
     pub(crate) handles: &'a AddressHandles,
     pub(crate) effects: &'a mut Effects,
+    /// The device's.
     pub(crate) counters: &'a mut Counters,
+    /// The queue pair's.
+    pub(crate) own_counters: &'a mut Counters,
     pub(crate) ready: &'a mut ReadyList,
 }
 
@@ -36,25 +40,63 @@ impl Context<'_> {
             true => (&queues.receive_completions, queues.receive.unpolled()),
             false => (&queues.send_completions, queues.send.unpolled()),
         };
+        self.count_completion(completion);
         match queue.push(completion) {
-            Ok(notify) => {
-                if notify {
+            Ok(told) => {
+                if told.notify {
                     self.effects.notifications.push(Arc::clone(queue));
+                }
+                if told.wake {
+                    self.effects.wakes.push(Arc::clone(queue));
                 }
                 true
             }
             Err(lost) => {
                 unpolled.remove();
+                self.count(Counter::LostCompletion);
                 if lost.first {
-                    self.effects.event(AsyncEvent::CompletionQueueOverrun(Arc::clone(queue)));
+                    // Who waits is told that nothing will come.
+                    self.effects.wakes.push(Arc::clone(queue));
+                    self.event(AsyncEvent::CompletionQueueOverrun(Arc::clone(queue)));
                 }
                 false
             }
         }
     }
 
+    fn count_completion(&mut self, completion: &Completion) {
+        use CompletionStatus as Status;
+        let is_receive = completion.kind.is_receive();
+        match (completion.status, is_receive) {
+            (Status::Success, true) => self.count(Counter::FilledReceive),
+            (Status::Success, false) => {}
+            (Status::WorkRequestFlushed, true) => self.count(Counter::FlushedReceive),
+            (Status::WorkRequestFlushed, false) => self.count(Counter::FlushedSend),
+            (_, true) => self.count(Counter::FailedReceive),
+            (_, false) => self.count(Counter::FailedSend),
+        }
+        match (completion.status, is_receive) {
+            (Status::RemoteInvalidRequest, false) => self.count(Counter::RemoteInvalidRequest),
+            (Status::RemoteAccessError, false) => self.count(Counter::RemoteAccessError),
+            (Status::LocalLengthError, true) => self.count(Counter::ReceiveTooSmall),
+            _ => {}
+        }
+    }
+
     pub(crate) fn count(&mut self, counter: Counter) {
-        self.counters.count(counter);
+        self.add(counter, 1);
+    }
+
+    /// Counts for the device and for the queue pair.
+    pub(crate) fn add(&mut self, counter: Counter, amount: u64) {
+        self.counters.add(counter, amount);
+        self.own_counters.add(counter, amount);
+    }
+
+    /// Reports an event of the queue pair.
+    pub(crate) fn event(&mut self, event: AsyncEvent) {
+        let counter = if self.effects.event(event) { Counter::Event } else { Counter::LostEvent };
+        self.count(counter);
     }
 
     pub(crate) fn path(&mut self, id: PathId) -> &mut Path {

@@ -30,6 +30,8 @@ pub(crate) enum Fault {
     TooManyReads,
     /// READ data could not be read after the request had been accepted.
     ReadFailed,
+    /// Written bytes could not be made to survive a loss of power.
+    FlushFailed,
 }
 
 /// The event at the responder.
@@ -38,6 +40,8 @@ pub(crate) enum FaultEvent {
     None,
     RequestError,
     AccessError,
+    /// The fault is on our side.
+    Fatal,
 }
 
 impl Fault {
@@ -53,7 +57,9 @@ impl Fault {
             | Self::Misaligned
             | Self::TooManyReads => NakCode::InvalidRequest,
             Self::RemoteAccess | Self::RemoteAccessWithReceive => NakCode::RemoteAccessError,
-            Self::ReceiveProtection | Self::ReadFailed => NakCode::RemoteOperationalError,
+            Self::ReceiveProtection | Self::ReadFailed | Self::FlushFailed => {
+                NakCode::RemoteOperationalError
+            }
         }
     }
 
@@ -74,6 +80,7 @@ impl Fault {
                 FaultEvent::None
             }
             Self::RemoteAccess => FaultEvent::AccessError,
+            Self::ReadFailed | Self::FlushFailed => FaultEvent::Fatal,
             _ => FaultEvent::RequestError,
         }
     }

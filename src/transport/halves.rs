@@ -102,6 +102,14 @@ impl SendingHalf {
         }
     }
 
+    /// PSN of the next packet that will be sent for the first time.
+    pub(crate) fn next_psn(&self) -> Psn {
+        match self {
+            Self::Acknowledged(requester) => requester.next_psn(),
+            Self::Unacknowledged(sender) => sender.next_psn(),
+        }
+    }
+
     pub(crate) fn deadline(&self) -> Instant {
         match self {
             Self::Acknowledged(requester) => requester.deadline(),
@@ -183,6 +191,15 @@ impl ReceivingHalf {
             Self::Rc(responder) => responder.begin(psn),
             Self::Uc(receiver) => receiver.begin(psn),
             Self::Ud(_) => {}
+        }
+    }
+
+    /// PSN of the next packet that is expected; none if every one is taken.
+    pub(crate) fn expected_psn(&self) -> Option<Psn> {
+        match self {
+            Self::Rc(responder) => Some(responder.expected),
+            Self::Uc(receiver) => Some(receiver.expected()),
+            Self::Ud(_) => None,
         }
     }
 

@@ -16,6 +16,7 @@ mod burst;
 mod context;
 mod counters;
 mod effects;
+mod event_kind;
 mod fault;
 mod halves;
 mod handles;
@@ -33,11 +34,13 @@ mod table;
 mod unacked;
 
 pub use counters::{Counter, Counters};
-pub use effects::{AsyncEvent, Effects};
+pub use effects::{AsyncEvent, Effects, EventSubject};
+pub use event_kind::AsyncEventKind;
 pub use table::{AttributeList, ModifyError};
 
 pub(crate) use burst::BurstRules;
 pub(crate) use context::{Context, Peer};
+pub(crate) use counters::PairCounters;
 pub(crate) use handles::AddressHandles;
 pub(crate) use pair::QueuePair;
 pub(crate) use path::PathTable;

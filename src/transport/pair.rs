@@ -16,7 +16,7 @@ use crate::queue::{
     CompletionStatus, PathMtu, QueuePairAttributes, QueuePairKind, QueuePairQueues, QueuePairState,
 };
 use crate::time::Instant;
-use crate::wire::{Flow, Headers, Psn, SentBurst};
+use crate::wire::{Flow, Headers, Message, NakCode, Psn, SentBurst};
 
 /// READ requests ask for at most so many bytes, rounded down to a multiple of the path MTU (which
 /// divides it). The window decides when the next chunk starts.
@@ -184,6 +184,7 @@ impl QueuePair {
         payload: &[u8],
     ) {
         self.note_first_packet(ctx);
+        count_request(ctx, &headers.message);
         let outcome = self.receiving.handle_request(&self.base, ctx, headers, arrival, payload);
         self.act_on(ctx, outcome);
     }
@@ -197,7 +198,7 @@ impl QueuePair {
 
     fn note_first_packet(&mut self, ctx: &mut Context<'_>) {
         if !self.established && self.state() == QueuePairState::Rtr {
-            ctx.effects.event(AsyncEvent::CommunicationEstablished(self.base.number()));
+            ctx.event(AsyncEvent::CommunicationEstablished(self.base.number()));
         }
         self.established = true;
     }
@@ -216,17 +217,21 @@ impl QueuePair {
     /// The peer's request was faulty: the NAK is noted, everything else ends.
     fn on_fault(&mut self, ctx: &mut Context<'_>, fault: Fault) {
         let number = self.base.number();
+        if fault.nak() == NakCode::RemoteAccessError {
+            ctx.count(Counter::ResponderAccessError);
+        }
         match fault.event() {
             FaultEvent::None => {}
-            FaultEvent::RequestError => ctx.effects.event(AsyncEvent::RequestError(number)),
-            FaultEvent::AccessError => ctx.effects.event(AsyncEvent::AccessError(number)),
+            FaultEvent::RequestError => ctx.event(AsyncEvent::RequestError(number)),
+            FaultEvent::Fatal => ctx.event(AsyncEvent::QueuePairFatal(number)),
+            FaultEvent::AccessError => ctx.event(AsyncEvent::AccessError(number)),
         }
         self.enter_error(ctx, None, fault.receive_status());
         ctx.ready.push(self.base.slot);
     }
 
     fn on_overrun(&mut self, ctx: &mut Context<'_>) {
-        ctx.effects.event(AsyncEvent::QueuePairFatal(self.base.number()));
+        ctx.event(AsyncEvent::QueuePairFatal(self.base.number()));
         self.flush(ctx, None, None);
         self.receiving.forget_replies();
     }
@@ -267,9 +272,9 @@ impl QueuePair {
         } else if let Some(status) = self.sending.due_failure() {
             self.on_send_failure(ctx, status);
         }
-        let drained = self.state() == QueuePairState::Sqd && self.sending.is_drained();
+        let drained = self.state() == QueuePairState::Sqd && !self.is_draining();
         if drained && std::mem::take(&mut self.drain_event_owed) {
-            ctx.effects.event(AsyncEvent::SendQueueDrained(self.base.number()));
+            ctx.event(AsyncEvent::SendQueueDrained(self.base.number()));
         }
     }
 
@@ -295,7 +300,7 @@ impl QueuePair {
         receive: Option<CompletionStatus>,
     ) {
         if !self.flush(ctx, send, receive) {
-            ctx.effects.event(AsyncEvent::QueuePairFatal(self.base.number()));
+            ctx.event(AsyncEvent::QueuePairFatal(self.base.number()));
         }
     }
 
@@ -308,9 +313,14 @@ impl QueuePair {
         send: Option<CompletionStatus>,
         receive: Option<CompletionStatus>,
     ) -> bool {
+        let before = self.state();
         self.base.queues.set_state(QueuePairState::Error);
         let sends = self.sending.flush(&self.base, ctx, send);
         let receives = self.receiving.flush(&self.base, ctx, receive);
+        if before != QueuePairState::Error && self.base.queues.shares_receives() {
+            // From here on this queue pair takes nothing from the shared queue (o11-5.2.5).
+            ctx.event(AsyncEvent::LastReceiveReached(self.base.number()));
+        }
         sends.is_ok() && receives
     }
 
@@ -343,7 +353,9 @@ impl QueuePair {
             self.requested_last = writer.packets() > 0;
         }
         self.settle(ctx);
-        writer.finish()
+        let burst = writer.finish()?;
+        ctx.add(Counter::SentBytes, burst.length as u64);
+        Some(burst)
     }
 
     /// Whether a reply is owed that may not leave yet.
@@ -357,8 +369,15 @@ impl QueuePair {
         QueuePairAttributes {
             state: Some(state),
             current_state: Some(state),
+            send_psn: self.base.attributes.send_psn.map(|_| self.sending.next_psn()),
+            receive_psn: self.base.attributes.receive_psn.and(self.receiving.expected_psn()),
             ..self.base.attributes
         }
+    }
+
+    /// Whether messages are still under way after a transition to SQD.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.state() == QueuePairState::Sqd && !self.sending.is_drained()
     }
 
     /// Panics if the state contradicts itself; for tests.
@@ -369,5 +388,19 @@ impl QueuePair {
     /// Cost that this queue pair has under way on its path.
     pub(crate) fn in_flight(&self) -> u64 {
         self.sending.in_flight()
+    }
+}
+
+/// Counts a request of the peer by its kind; a message counts with its first packet.
+fn count_request(ctx: &mut Context<'_>, message: &Message) {
+    match message {
+        Message::WriteFirst(_) | Message::WriteOnly(..) => {
+            ctx.count(Counter::ReceivedWriteRequest);
+        }
+        Message::ReadRequest(_) => ctx.count(Counter::ReceivedReadRequest),
+        Message::CompareSwap(_) | Message::FetchAdd(_) => {
+            ctx.count(Counter::ReceivedAtomicRequest);
+        }
+        _ => {}
     }
 }

@@ -30,8 +30,7 @@ impl Claim {
             base.queues.receive.unpolled().add();
             base.queues.receive.release_first();
             if base.queues.receive.take_limit_event() {
-                ctx.effects
-                    .event(AsyncEvent::SharedReceiveQueueLimit(Arc::clone(&base.queues.receive)));
+                ctx.event(AsyncEvent::SharedReceiveQueueLimit(Arc::clone(&base.queues.receive)));
             }
             (self.held, self.id, self.length) = (true, receive.id, receive.length);
         }
@@ -78,10 +77,6 @@ impl Claim {
             };
             room &= ctx.complete(base, &completion);
             status = CompletionStatus::WorkRequestFlushed;
-        }
-        if base.queues.shares_receives() {
-            // From here on this queue pair takes nothing from the shared queue (o11-5.2.5).
-            ctx.effects.event(AsyncEvent::LastReceiveReached(base.number()));
         }
         room
     }

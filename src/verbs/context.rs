@@ -3,6 +3,7 @@
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 
+use super::futures::NextEvent;
 use super::{CompletionQueue, DeviceInfo, ProtectionDomain, VerbsError};
 use crate::engine::{AsyncEvent, Engine, Limits};
 use crate::host::Gid;
@@ -96,8 +97,18 @@ impl Context {
 
     /// The oldest asynchronous event, if there is one. The descriptor of this context is readable
     /// while there are any.
+    ///
+    /// An event that was taken needs no acknowledgement: it names its queue pair by number and keeps
+    /// the queue that it is about alive, so nothing in it dangles, and destroying never waits for
+    /// who has taken events. Events about an object that nobody has taken when it is destroyed are
+    /// removed with it, as in libibverbs.
     pub fn poll_event(&self) -> Option<AsyncEvent> {
         self.device.next_event()
+    }
+
+    /// The next asynchronous event, for any executor; see [`NextEvent`].
+    pub fn next_event(&self) -> NextEvent<'_> {
+        NextEvent::new(self)
     }
 
     /// What the device has counted.

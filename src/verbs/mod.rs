@@ -21,13 +21,15 @@ mod context;
 mod device;
 mod domain;
 mod error;
+mod futures;
 mod pair;
 mod region;
 mod shared;
 mod window;
 
 pub use crate::engine::{
-    AsyncEvent, ControlError, Counter, Counters, GroupError, Limits, ModifyError, QueuePairStatus,
+    AsyncEvent, AsyncEventKind, ControlError, Counter, Counters, GroupError, Limits, ModifyError,
+    QueuePairStatus,
 };
 pub use crate::host::Gid;
 pub use crate::link::JoinError;
@@ -46,6 +48,7 @@ pub use context::Context;
 pub use device::{DeviceInfo, PortState, devices, open};
 pub use domain::{ProtectionDomain, QueuePairOptions};
 pub use error::VerbsError;
+pub use futures::{NextChannelEvent, NextCompletion, NextCompletions, NextEvent};
 pub use pair::QueuePair;
 pub use region::{ForeignRegion, MemoryRegion, RegionChange};
 pub use shared::SharedReceiveQueue;

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::{CompletionQueue, Context, Endpoint, ProtectionDomain, SharedReceiveQueue, VerbsError};
-use crate::engine::QueuePairStatus;
+use crate::engine::{Counters, Engine, EventSubject, QueuePairStatus};
 use crate::queue::{
     Payload, PostError, QueuePairAttributes, QueuePairKind, QueuePairQueues, QueuePairState,
     ReceiveRequest, SendFlags, SendOperation, SendRequest, Sge,
@@ -106,6 +106,16 @@ impl QueuePair {
         Ok(self.context().device().detach_multicast(self.number(), group)?)
     }
 
+    /// What has been counted for this queue pair, see [`Counters`].
+    ///
+    /// # Errors
+    /// As [`QueuePair::query`].
+    pub fn counters(&self) -> Result<Counters, VerbsError> {
+        let number = self.number();
+        let count = |engine: &mut Engine, _| engine.queue_pair_counters(number).cloned();
+        Ok(self.context().control(count)??)
+    }
+
     /// Queues one send request and starts it.
     ///
     /// # Errors
@@ -171,6 +181,7 @@ impl Drop for QueuePair {
         let _ = self.context().device().leave_all_multicast(number);
         // It exists: nothing else destroys it.
         let _ = self.context().control(|engine, _| engine.destroy_queue_pair(number));
+        self.context().device().forget_events(&EventSubject::QueuePair(number));
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::{ProtectionDomain, VerbsError};
+use crate::engine::EventSubject;
 use crate::queue::{PostError, ReceiveQueue, ReceiveRequest, Sge};
 
 /// Receives for several queue pairs. Clones are the same queue; it is destroyed with the last of
@@ -22,6 +23,8 @@ impl Drop for Inner {
         // Queue pairs that use it hold this value, so none is left.
         let context = self.domain.context();
         let _ = context.control(|engine, _| engine.destroy_shared_receive_queue(&self.queue));
+        let subject = EventSubject::SharedReceiveQueue(Arc::clone(&self.queue));
+        context.device().forget_events(&subject);
     }
 }
 

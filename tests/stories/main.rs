@@ -17,6 +17,7 @@ mod not_ready;
 mod on_demand;
 #[path = "../common/pages.rs"]
 mod pages;
+mod placing;
 mod queues;
 mod registration;
 mod requester_answers;

@@ -2,6 +2,7 @@
 
 mod clock;
 mod complete;
+mod placing;
 mod reply;
 mod requester;
 mod responder;

@@ -42,6 +42,8 @@ pub(super) enum Answer {
     Read { reth: Reth, packets: u32, next: u32 },
     /// What an atomic found.
     Atomic { original: u64 },
+    /// An ATOMIC WRITE or a FLUSH is done.
+    Done,
 }
 
 impl Answer {
@@ -55,7 +57,7 @@ impl Job {
     const fn end(&self) -> Psn {
         match self.answer {
             Answer::Read { packets, .. } => self.psn.add(packets),
-            Answer::Atomic { .. } => self.psn.next(),
+            Answer::Atomic { .. } | Answer::Done => self.psn.next(),
         }
     }
 }
@@ -119,6 +121,10 @@ impl Responder {
                 Answer::Read { .. } => self.fill_read(base, ctx, writer)?,
                 Answer::Atomic { original } => {
                     let message = Message::AtomicAcknowledge(ack(job.msn), original);
+                    self.add(base, ctx, writer, message, job.psn)
+                }
+                Answer::Done => {
+                    let message = Message::ReadResponseOnly(ack(job.msn));
                     self.add(base, ctx, writer, message, job.psn)
                 }
             };

@@ -44,7 +44,7 @@ impl Outstanding {
 
     /// Whether its PSNs are finished by responses that carry data, and not by a plain ACK.
     pub(super) fn needs_response(&self) -> bool {
-        self.packets > 0 && matches!(self.shape.class, Class::Read | Class::Atomic)
+        self.packets > 0 && self.shape.class.has_response()
     }
 }
 
@@ -130,6 +130,11 @@ impl Requester {
         self.clock.reload(base);
     }
 
+    /// PSN of the next packet that will be sent for the first time.
+    pub(crate) fn next_psn(&self) -> Psn {
+        self.highest
+    }
+
     /// Whether all that was started is finished.
     pub(crate) fn is_drained(&self) -> bool {
         self.outstanding.is_empty()
@@ -187,9 +192,13 @@ impl Requester {
             if !writer.fits(&next.headers, next.payload) {
                 return;
             }
-            let position = self.outstanding[next.index].position;
-            let gathered = writer.add(&next.headers, next.payload, |target| {
-                read_payload(base, ctx, position, next.offset, target)
+            let Outstanding { position, operation, .. } = self.outstanding[next.index];
+            let gathered = writer.add(&next.headers, next.payload, |target| match operation {
+                SendOperation::AtomicWrite { value, .. } => {
+                    target.copy_from_slice(&value);
+                    Ok(())
+                }
+                _ => read_payload(base, ctx, position, next.offset, target),
             });
             match gathered {
                 Ok(()) => self.sent(base, ctx, &next),
@@ -295,7 +304,7 @@ impl Requester {
 
     fn entry_for(&self, base: &Base, head: &SendHead) -> Outstanding {
         let class = class_of(&head.operation);
-        let length = if class == Class::Local { 0 } else { head.length };
+        let length = class.length(head.length);
         let shape = Shape { class, length, mtu: base.mtu(), chunk: base.chunk };
         let failure = refusal(base, &shape);
         Outstanding {
@@ -362,7 +371,7 @@ impl Requester {
 fn refusal(base: &Base, shape: &Shape) -> Option<CompletionStatus> {
     match shape.class {
         Class::Atomic if shape.length != 8 => Some(CompletionStatus::LocalLengthError),
-        Class::Atomic | Class::Read if base.attributes.max_rd_atomic.unwrap_or(0) == 0 => {
+        class if class.has_response() && base.attributes.max_rd_atomic.unwrap_or(0) == 0 => {
             Some(CompletionStatus::LocalQueuePairOperationError)
         }
         _ if shape.packets() > Psn::MAX_SPAN => Some(CompletionStatus::LocalLengthError),
@@ -385,7 +394,7 @@ fn build(base: &Base, entry: &Outstanding, index: usize, packet: u32, psn: Psn) 
     let piece = entry.shape.piece(packet);
     let mut headers = base.headers(message_of(&entry.operation, entry.shape.length, &piece), psn);
     let is_atomic = entry.shape.class == Class::Atomic;
-    headers.ack_request = piece.last && !is_atomic;
+    headers.ack_request = piece.last && !entry.shape.class.has_response();
     headers.solicited = piece.last && entry.flags.solicited && consumes_receive(&entry.operation);
     let payload = if is_atomic { 0 } else { piece.length as usize };
     Next { index, headers, payload, offset: piece.offset, psns: 1, cost: 0 }

@@ -34,6 +34,9 @@ impl Requester {
             Message::ReadResponseFirst(_) | Message::ReadResponseMiddle => {
                 self.on_read_response(base, ctx, psn, payload, false);
             }
+            Message::ReadResponseOnly(_) if self.awaits_confirmation(psn) => {
+                self.on_confirmation(base, ctx, psn, payload);
+            }
             Message::ReadResponseLast(_) | Message::ReadResponseOnly(_) => {
                 self.on_read_response(base, ctx, psn, payload, true);
             }
@@ -128,6 +131,25 @@ impl Requester {
         let value = original.to_ne_bytes();
         if scatter(ctx.keys, base.domain, segments.iter(), 0, &value).is_err() {
             self.fail(index, CompletionStatus::LocalProtectionError);
+            return;
+        }
+        self.reads_in_flight = self.reads_in_flight.saturating_sub(1);
+        self.progress_to(base, ctx, psn.next());
+    }
+
+    /// Whether an ATOMIC WRITE or a FLUSH owns `psn`: their answer looks like that to an empty READ.
+    fn awaits_confirmation(&self, psn: Psn) -> bool {
+        let class = self.index_at(psn).map(|index| self.outstanding[index].shape.class);
+        matches!(class, Some(Class::AtomicWrite | Class::Flush))
+    }
+
+    /// An ATOMIC WRITE or a FLUSH was carried out.
+    fn on_confirmation(&mut self, base: &Base, ctx: &mut Context<'_>, psn: Psn, payload: &[u8]) {
+        let class = self.index_at(psn).map_or(Class::Flush, |at| self.outstanding[at].shape.class);
+        let Some(index) = self.responding_entry(base, ctx, psn, class) else { return };
+        if !payload.is_empty() {
+            ctx.count(Counter::BadResponse);
+            self.fail(index, CompletionStatus::BadResponse);
             return;
         }
         self.reads_in_flight = self.reads_in_flight.saturating_sub(1);

@@ -10,7 +10,7 @@ use crate::transport::local;
 use crate::transport::path::cost;
 use crate::transport::rc::QueueOverrun;
 use crate::transport::requests::{
-    class_of, complete_send, consumes_receive, message_of, read_payload, release,
+    class_of, complete_send, consumes_receive, count_finished, message_of, read_payload, release,
 };
 use crate::transport::segment::{Class, Shape};
 use crate::wire::{Deth, Headers, Message, Psn, Qpn, SendTail, Service};
@@ -54,6 +54,11 @@ impl Sender {
     /// Starts at a PSN (RTR to RTS).
     pub(crate) fn begin(&mut self, base: &Base, psn: Psn) {
         *self = Self { psn, ..Self::new(base.queues.send.tail()) };
+    }
+
+    /// PSN of the next packet.
+    pub(crate) fn next_psn(&self) -> Psn {
+        self.psn
     }
 
     pub(crate) fn is_drained(&self) -> bool {
@@ -147,7 +152,7 @@ impl Sender {
         }
         let head = base.queues.send.read(self.next_position);
         let class = class_of(&head.operation);
-        let length = if class == Class::Local { 0 } else { head.length };
+        let length = class.length(head.length);
         let mtu = base.mtu();
         let shape = Shape { class, length, mtu, chunk: mtu };
         self.failure = refusal(base, ctx, &head, &shape);
@@ -200,6 +205,7 @@ impl Sender {
         self.sending = None;
         let completes = done.flags.signaled || base.signal_all;
         release(base, done.position.wrapping_add(1), completes);
+        count_finished(ctx, &done.operation);
         if completes {
             self.complete(base, ctx, done, CompletionStatus::Success);
         }

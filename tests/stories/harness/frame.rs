@@ -4,8 +4,8 @@
 use std::fmt;
 
 use uroce::wire::{
-    Aeth, AtomicEth, Credits, Deth, Headers, Immediate, Message, Msn, NakCode, PKey, Psn, QKey,
-    Qpn, Reth, Rkey, RnrTimer, SendTail, Service, Syndrome,
+    Aeth, AtomicEth, Credits, Deth, Feth, Headers, Immediate, Message, Msn, NakCode, PKey, Psn,
+    QKey, Qpn, Reth, Rkey, RnrTimer, SendTail, Service, Syndrome,
 };
 
 /// A frame, with what the story does not repeat left out.
@@ -150,6 +150,20 @@ pub fn fetch_add(psn: i32, reth: Reth, add: u64) -> Frame {
     let Reth { address, key, .. } = reth;
     let eth = AtomicEth { address, key, swap_or_add: add, compare: 0 };
     Frame::new(Message::FetchAdd(eth), psn, &[])
+}
+
+pub fn atomic_write(psn: i32, reth: Reth, value: &[u8]) -> Frame {
+    Frame::new(Message::AtomicWrite(reth), psn, value)
+}
+
+/// `placement` and `selectivity` as in the header.
+pub fn flush(psn: i32, reth: Reth, placement: u8, selectivity: u8) -> Frame {
+    Frame::new(Message::Flush(Feth { reserved: 0, selectivity, placement }, reth), psn, &[])
+}
+
+/// The answer to ATOMIC WRITE and FLUSH.
+pub fn done(psn: i32, msn: u32) -> Frame {
+    read_response_only(psn, msn, &[])
 }
 
 /// What an ACK says, with `msn` messages finished.

@@ -116,7 +116,7 @@ fn lesson_22_data_that_cannot_be_read_any_more_ends_a_read_with_0x63_at_both_end
         let answers = read_responses(0, 1, &ours(0, 40 * MTU), MTU);
         s.expect_all(answers.into_iter().take(sent));
         s.expect(nak(sent as i32, 1, NakCode::RemoteOperationalError));
-        s.expect_event(Event::RequestError(0));
+        s.expect_event(Event::Fatal(0));
         s.expect_dead();
     });
     story(|s| {
