@@ -370,7 +370,11 @@ impl QueuePair {
             state: Some(state),
             current_state: Some(state),
             send_psn: self.base.attributes.send_psn.map(|_| self.sending.next_psn()),
-            receive_psn: self.base.attributes.receive_psn.and(self.receiving.expected_psn()),
+            receive_psn: self
+                .base
+                .attributes
+                .receive_psn
+                .and_then(|_| self.receiving.expected_psn()),
             ..self.base.attributes
         }
     }

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use uroce::engine::Counter;
-use uroce::queue::QueuePairState::{Error, Reset, Rts, Sqd};
 use uroce::memory::{WindowBind, WindowId, WindowKind};
+use uroce::queue::QueuePairState::{Error, Reset, Rts, Sqd};
 use uroce::queue::{Access, QueuePairAttributes, SendFlags, SendOperation};
 use uroce::rng::Rng;
 use uroce::wire::{Aeth, AtomicEth, Immediate, Message, Msn, Reth, Rkey, SendTail, Syndrome};
