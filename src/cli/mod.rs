@@ -1,5 +1,6 @@
 //! The command line: one file a subcommand.
 
+mod counters;
 mod demo;
 mod device;
 mod devices;
@@ -25,6 +26,7 @@ struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Command {
+    Counters(counters::CountersArgs),
     Demo(demo::DemoArgs),
     Devices(devices::DevicesArgs),
     Pingpong(pingpong::PingpongArgs),
@@ -38,6 +40,7 @@ pub(crate) fn main() -> ExitCode {
         Err(error) => return refuse(&error),
     };
     let outcome = match cli.command {
+        Command::Counters(args) => counters::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Devices(args) => devices::run(&args),
         Command::Pingpong(args) => pingpong::run(&args),

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use crate::transport::CongestionOptions;
 use crate::wire::Qpn;
 
 /// The most of each thing that a device gives out. What is over the number that keys, queue pair
@@ -22,6 +23,8 @@ pub struct Limits {
     pub completions: u32,
     /// Shared receive queues.
     pub shared_receive_queues: u32,
+    /// XRC domains.
+    pub xrc_domains: u32,
     /// Protection domains.
     pub domains: u32,
     /// Memory regions, at most 2^24 - 1.
@@ -50,6 +53,7 @@ impl Default for Limits {
             completion_queues: 65_536,
             completions: 4_194_304,
             shared_receive_queues: 65_536,
+            xrc_domains: 65_536,
             domains: 65_536,
             regions: 1_048_576,
             windows: 1_048_576,
@@ -95,6 +99,12 @@ pub struct EngineOptions {
     pub strict: bool,
     /// The MigReq bit of sent packets. Hardware sends 1, and some of it wants to see 1.
     pub migration: bool,
+    /// Congestion control; on by default. Values out of range are taken as the nearest possible.
+    pub congestion: CongestionOptions,
+    /// Whether answers tell peers how many receives a queue pair has posted, so that they send no
+    /// more; without, and always for those of a shared queue, they are told that there is no limit
+    /// and find out by "receiver not ready".
+    pub finite_credits: bool,
 }
 
 impl EngineOptions {
@@ -117,7 +127,16 @@ impl EngineOptions {
 
     /// Usual options for a device with these addresses.
     pub fn new(seed: u64, gids: Vec<IpAddr>) -> Self {
-        Self { seed, slot: 0, gids, limits: Limits::default(), strict: false, migration: true }
+        Self {
+            seed,
+            slot: 0,
+            gids,
+            limits: Limits::default(),
+            strict: false,
+            migration: true,
+            congestion: CongestionOptions::default(),
+            finite_credits: false,
+        }
     }
 }
 

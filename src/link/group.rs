@@ -20,7 +20,7 @@ pub enum JoinError {
     /// Nothing that is sent to the group would leave, so nobody here could be reached either.
     #[error(
         "the interface of {address} has no route to multicast group {group}; Linux gives none to \
-         loopback interfaces for IPv6: `ip -6 route add ff00::/8 dev lo table local` adds it"
+         loopback interfaces for IPv6: `ip -6 route add local ff00::/8 dev lo` adds it"
     )]
     NoRoute {
         /// The group asked for.

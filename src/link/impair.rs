@@ -220,6 +220,10 @@ impl<L: Link> Port for Impaired<L> {
         released + received
     }
 
+    fn is_pressed(&mut self) -> bool {
+        self.inner.is_pressed()
+    }
+
     fn transmit(
         &mut self,
         budget: usize,

@@ -307,6 +307,11 @@ impl Port for MemoryLink {
         packets
     }
 
+    fn is_pressed(&mut self) -> bool {
+        let bursts = &self.hub.inboxes[self.place].bursts;
+        bursts.len() > bursts.capacity() / 2
+    }
+
     fn transmit(
         &mut self,
         budget: usize,

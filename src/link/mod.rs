@@ -156,6 +156,10 @@ impl<P: Port + ?Sized> Port for Box<P> {
         (**self).receive(budget, sink)
     }
 
+    fn is_pressed(&mut self) -> bool {
+        (**self).is_pressed()
+    }
+
     fn transmit(
         &mut self,
         budget: usize,

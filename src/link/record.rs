@@ -205,6 +205,10 @@ impl<L: Link, W: Write + Send> Port for Recorded<L, W> {
         packets
     }
 
+    fn is_pressed(&mut self) -> bool {
+        self.inner.is_pressed()
+    }
+
     fn transmit(
         &mut self,
         budget: usize,

@@ -22,6 +22,11 @@ use crate::wire::{Qpn, Rkey};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DomainId(pub(crate) u32);
 
+impl DomainId {
+    /// No domain: nothing lies in it. Queue pairs that have none of their own (XRC TGT) show it.
+    pub const NONE: Self = Self(0);
+}
+
 /// Who wants to reach memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Accessor {

@@ -20,6 +20,7 @@ mod receive;
 mod request;
 mod ring;
 mod send;
+mod shared;
 mod state;
 pub mod sync;
 mod unpolled;
@@ -39,8 +40,11 @@ pub use request::{
     SendOperation, SendRequest, total_length,
 };
 pub use send::SendQueue;
+pub use shared::XrcDomainId;
 pub use state::{QueuePairKind, QueuePairState};
 
 pub(crate) use send::{SegmentList, SendData, SendHead};
+pub(crate) use shared::{Origin, Sharing, XrcPart};
+pub(crate) use unpolled::Unpolled;
 #[cfg_attr(loom, allow(unused_imports, reason = "devices are not modelled"))]
 pub(crate) use wakers::{WakerKey, Wakers};

@@ -97,7 +97,7 @@ pub enum SendOperation {
 impl SendOperation {
     /// Whether a transport has it.
     pub const fn is_supported_by(&self, kind: super::QueuePairKind) -> bool {
-        use super::QueuePairKind::{Rc, Uc, Ud};
+        use super::QueuePairKind::{Rc, Uc, Ud, XrcInitiator};
         match self {
             Self::SendTo { .. } => matches!(kind, Ud),
             Self::LocalInvalidate(_)
@@ -105,13 +105,12 @@ impl SendOperation {
             | Self::Send
             | Self::SendWithImmediate(_)
             | Self::Write(_)
-            | Self::WriteWithImmediate(..) => matches!(kind, Rc | Uc),
+            | Self::WriteWithImmediate(..) => matches!(kind, Rc | Uc | XrcInitiator),
             Self::SendWithInvalidate(_)
             | Self::Read(_)
             | Self::CompareSwap { .. }
-            | Self::FetchAdd { .. }
-            | Self::AtomicWrite { .. }
-            | Self::Flush { .. } => matches!(kind, Rc),
+            | Self::FetchAdd { .. } => matches!(kind, Rc | XrcInitiator),
+            Self::AtomicWrite { .. } | Self::Flush { .. } => matches!(kind, Rc),
         }
     }
 
@@ -219,6 +218,23 @@ pub enum PostError {
     /// The transport has no such operation.
     #[error("{0} queue pairs have no such operation")]
     NotSupported(super::QueuePairKind),
+    /// Requests of an XRC INI queue pair have to say which shared receive queue they are for.
+    #[error(
+        "a request of an XRC INI queue pair names a shared receive queue of the peer: post it with \
+         post_send_to"
+    )]
+    NoSharedQueueNamed,
+    /// Only requests of XRC INI queue pairs name a shared receive queue.
+    #[error("requests of {0} queue pairs name no shared receive queue: post them with post_send")]
+    SharedQueueNamed(super::QueuePairKind),
+    /// An XRC TGT queue pair only serves its peer.
+    #[error("{0} queue pairs have no send queue: post to an XRC INI queue pair")]
+    NoSendQueue(super::QueuePairKind),
+    /// An XRC INI queue pair only sends.
+    #[error(
+        "{0} queue pairs receive nothing: post to the XRC shared receive queue that the peer names"
+    )]
+    NoReceives(super::QueuePairKind),
 }
 
 /// The largest message: 2^31 bytes (specification, section 9.7.7).

@@ -9,16 +9,18 @@ use super::ring::{WordRing, get, halves, pair, put};
 use super::sync::{Arc, AtomicU64, Mutex, lock};
 use super::unpolled::Unpolled;
 use crate::memory::{Access, Sge, WindowBind, WindowId, WindowKind};
-use crate::wire::{Immediate, Lkey, QKey, Qpn, Rkey};
+use crate::wire::{Immediate, Lkey, QKey, Qpn, Rkey, Srqn};
 
-// An entry: identifier, kind and counts, two keys, address, two operands, then segments or bytes.
+// An entry: identifier, kind and counts, two keys, address, two operands, the peer's shared receive
+// queue, then segments or bytes.
 const ID: usize = 0;
 const SHAPE: usize = 1;
 const KEYS: usize = 2;
 const ADDRESS: usize = 3;
 const OPERAND: usize = 4;
 const COMPARE: usize = 5;
-const HEAD_WORDS: usize = 6;
+const SHARED: usize = 6;
+const HEAD_WORDS: usize = 7;
 const SEGMENT_WORDS: usize = 2;
 
 const SIGNALED: u32 = 1 << 8;
@@ -49,6 +51,8 @@ pub(crate) struct SendHead {
     pub(crate) flags: SendFlags,
     /// Bytes of local data.
     pub(crate) length: u32,
+    /// The peer's shared receive queue (XRC); 0 elsewhere.
+    pub(crate) shared: Srqn,
 }
 
 impl SendQueue {
@@ -78,19 +82,28 @@ impl SendQueue {
         self.max_inline
     }
 
-    /// Queues requests in order until one is refused. Returns how many were queued, and why the
-    /// next one was not.
-    pub(crate) fn post(&self, requests: &[SendRequest<'_>]) -> (usize, Result<(), PostError>) {
+    /// Queues requests, which name the peer's queue `shared` (XRC), in order until one is refused.
+    /// Returns how many were queued, and why the next one was not. `allowed` is asked where
+    /// [`Self::clear`] cannot come in between.
+    pub(crate) fn post(
+        &self,
+        requests: &[SendRequest<'_>],
+        shared: Srqn,
+        allowed: impl FnOnce() -> Result<(), PostError>,
+    ) -> (usize, Result<(), PostError>) {
         let _guard = lock(&self.posting);
+        if let Err(error) = allowed() {
+            return (0, Err(error));
+        }
         for (count, request) in requests.iter().enumerate() {
-            if let Err(error) = self.post_one(request) {
+            if let Err(error) = self.post_one(request, shared) {
                 return (count, Err(error));
             }
         }
         (requests.len(), Ok(()))
     }
 
-    fn post_one(&self, request: &SendRequest<'_>) -> Result<(), PostError> {
+    fn post_one(&self, request: &SendRequest<'_>, shared: Srqn) -> Result<(), PostError> {
         let length = self.check(request)?;
         if !self.has_room() {
             return Err(PostError::QueueFull { capacity: self.capacity() });
@@ -100,6 +113,7 @@ impl SendQueue {
         write_operation(entry, &request.operation);
         let (count, inline) = write_payload(entry, request.payload);
         put(entry, ID, request.id);
+        put(entry, SHARED, u64::from(shared.value()));
         let shape = operation_code(&request.operation)
             | flag(request.flags.signaled, SIGNALED)
             | flag(request.flags.solicited, SOLICITED)
@@ -168,6 +182,7 @@ impl SendQueue {
                 fence: shape & FENCE != 0,
             },
             length,
+            shared: Srqn::new(get(entry, SHARED) as u32),
         }
     }
 
@@ -188,7 +203,10 @@ impl SendQueue {
         self.ring.release(position);
     }
 
+    /// Forgets all entries. Whoever posts meanwhile comes before it, or is refused if its `allowed`
+    /// says so by then.
     pub(crate) fn clear(&self) {
+        let _guard = lock(&self.posting);
         self.ring.clear();
     }
 }

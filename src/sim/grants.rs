@@ -242,8 +242,7 @@ impl World {
     ) -> Option<Remote> {
         let peer = end ^ 1;
         if defect == Defect::WindowOfAnother {
-            let key = self.window_of_another(peer)?;
-            return Some(key);
+            return self.window_of_another(peer, planned);
         }
         let grant = &self.ends[peer].grant;
         let bind = *grant.bound()?;
@@ -264,22 +263,26 @@ impl World {
         Some(grant.remote(&bind, offset))
     }
 
-    /// Another end's window on the same node: bound over a queue pair that is not this one.
-    pub(super) fn window_of_another(&self, end: usize) -> Option<Remote> {
+    /// Another end's window on the same node: bound over a queue pair that is not this one, and
+    /// otherwise fit for the request.
+    pub(super) fn window_of_another(&self, end: usize, planned: &Planned) -> Option<Remote> {
         let node = self.ends[end].plan.node;
-        let others = self.ends.iter().enumerate().filter(|(other, this)| {
-            *other != end && this.plan.node == node && this.grant.bound().is_some()
-        });
-        let (_, other) = others.min_by_key(|(other, _)| other.abs_diff(end))?;
-        let bind = other.grant.bound()?;
-        Some(other.grant.remote(bind, 0))
+        let others = self.ends.iter().enumerate();
+        let mut others = others.filter(|(other, this)| *other != end && this.plan.node == node);
+        others.find_map(|(_, this)| {
+            let bind = this.grant.bound()?;
+            let fits = bind.access.contains(planned.operation.needs())
+                && bind.length >= planned.length as u64;
+            fits.then(|| this.grant.remote(bind, 0))
+        })
     }
 }
 
 /// Makes a binding wrong.
 fn spoil(bind: &mut WindowBind, grant: &Grant, node: &Node, rng: &mut Rng) {
     match rng.below(7) {
-        0 => bind.region = node.arena.keys.local,
+        // It only lacks the right to have windows bound to it.
+        0 => (bind.region, bind.address) = (node.arena.keys.local, node.arena.base),
         1 => bind.region = Lkey::new(BOGUS),
         2 => bind.length = 0,
         3 => bind.address = grant.region.base + GRANT as u64 - bind.length + 1,

@@ -43,6 +43,14 @@ pub enum Row {
     UcWrite,
     /// Datagram, with immediate data or without.
     UdSend,
+    /// SEND on an extended reliable connection, in any form.
+    XrcSend,
+    /// WRITE on an extended reliable connection, in any form.
+    XrcWrite,
+    /// READ request on an extended reliable connection.
+    XrcRead,
+    /// Atomic operation on an extended reliable connection.
+    XrcAtomic,
 }
 
 /// What it met.
@@ -70,7 +78,7 @@ pub enum Column {
 
 impl Row {
     /// All of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 22] = [
         Self::Send,
         Self::SendImmediate,
         Self::SendInvalidate,
@@ -89,6 +97,10 @@ impl Row {
         Self::UcSend,
         Self::UcWrite,
         Self::UdSend,
+        Self::XrcSend,
+        Self::XrcWrite,
+        Self::XrcRead,
+        Self::XrcAtomic,
     ];
 
     /// Those that nobody acknowledges.
@@ -115,6 +127,10 @@ impl Row {
             Self::UcSend => "uc_send",
             Self::UcWrite => "uc_write",
             Self::UdSend => "ud_send",
+            Self::XrcSend => "xrc_send",
+            Self::XrcWrite => "xrc_write",
+            Self::XrcRead => "xrc_read",
+            Self::XrcAtomic => "xrc_atomic",
         }
     }
 
@@ -205,6 +221,8 @@ impl Matrix {
                 | Row::UcSend
                 | Row::UcWrite
                 | Row::UdSend
+                | Row::XrcSend
+                | Row::XrcWrite
         );
         consumes || !matches!(column, Column::Rnr)
     }

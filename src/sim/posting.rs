@@ -396,9 +396,10 @@ impl World {
     fn key_to_invalidate(&mut self, end: usize, planned: &Planned) -> Rkey {
         if planned.defect == Some(Defect::InvalidateKey) {
             let arena = self.nodes[self.ends[end ^ 1].plan.node].arena.keys.remote;
+            let any = Planned::new(Operation::Send, 0);
             return match self.rng.below(3) {
                 0 => arena,
-                1 => self.window_of_another(end ^ 1).map_or(arena, |remote| remote.key),
+                1 => self.window_of_another(end ^ 1, &any).map_or(arena, |remote| remote.key),
                 _ => Rkey::new(BOGUS),
             };
         }
@@ -413,7 +414,8 @@ impl World {
     fn local_invalidation(&mut self, end: usize, planned: &Planned) -> Target {
         let key = if planned.defect == Some(Defect::LocalInvalidateKey) {
             let stale = self.ends[end].own_window.stale_key();
-            let other = self.window_of_another(end).map(|remote| remote.key);
+            let any = Planned::new(Operation::Send, 0);
+            let other = self.window_of_another(end, &any).map(|remote| remote.key);
             let wrong = if self.rng.chance(1, 2) { stale } else { other };
             wrong.unwrap_or(Rkey::new(BOGUS))
         } else {

@@ -10,6 +10,7 @@ use super::oracle::Defect;
 use super::scenario::{
     ConnectionPlan, EndPlan, NetworkPlan, NodePlan, Operation, Planned, Polling, Scenario, Span,
 };
+use super::shared;
 use super::unacked;
 
 /// Requests of a run, at least.
@@ -25,6 +26,8 @@ const ZONE: usize = 144 * 1024;
 const TARGET: usize = 192 * 1024;
 /// One seed in so many has queue pairs without acknowledgements too.
 const UNACKED: u64 = 3;
+/// One seed in so many has shared receive queues.
+const SHARED: u64 = 3;
 
 /// What a seed is mainly about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +73,7 @@ pub(super) fn scenario(seed: u64) -> Scenario {
         nodes: node_plans,
         connections,
         unacked: Vec::new(),
+        shared: None,
         network,
         ipv6,
         identification,
@@ -88,6 +92,10 @@ pub(super) fn scenario(seed: u64) -> Scenario {
     }
     if seed.is_multiple_of(UNACKED) {
         scenario.unacked = unacked::plans(&mut rng, &scenario.nodes, mtu);
+    }
+    if seed % SHARED == 1 {
+        let may_exhaust = exhausts || is_hopeless;
+        scenario.shared = Some(shared::plan(&mut rng, &scenario.nodes, mtu, may_exhaust));
     }
     scenario
 }
@@ -336,9 +344,14 @@ fn forbid(connection: &mut ConnectionPlan, rng: &mut Rng) {
     }
 }
 
+const WINDOW_DEFECTS: [Defect; 4] =
+    [Defect::WindowBounds, Defect::WindowRights, Defect::WindowOfAnother, Defect::Binding];
+
 fn defective(rng: &mut Rng) -> Planned {
     // What a queue pair does not allow is decided for the connection.
-    let defect = match *pick(rng, &Defect::ALL) {
+    // Windows have many rules, and requests that come down to another defect if none is bound.
+    let kinds = if rng.chance(1, 4) { &WINDOW_DEFECTS[..] } else { &Defect::ALL[..] };
+    let defect = match *pick(rng, kinds) {
         Defect::NotAllowed => Defect::RemoteKey,
         other => other,
     };
@@ -381,7 +394,9 @@ fn defective(rng: &mut Rng) -> Planned {
     let length = match operation {
         Operation::CompareSwap | Operation::FetchAdd => 8,
         Operation::LocalInvalidate | Operation::BindWindow => 0,
-        _ if defect == Defect::LocalRights => any.min(DEFECTIVE),
+        _ if defect == Defect::LocalRights || WINDOW_DEFECTS.contains(&defect) => {
+            any.min(DEFECTIVE)
+        }
         _ => any,
     };
     let segments = if operation.is_atomic() { 1 } else { rng.between(1, 4) as usize };

@@ -168,6 +168,10 @@ impl Port for AddressLinks {
         packets
     }
 
+    fn is_pressed(&mut self) -> bool {
+        self.links.iter_mut().any(|link| link.is_pressed())
+    }
+
     fn transmit(
         &mut self,
         budget: usize,

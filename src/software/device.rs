@@ -7,6 +7,7 @@ use std::sync::atomic::{Ordering, fence};
 use std::task::Waker;
 use std::thread::{self, JoinHandle};
 
+use super::attendant::Attendant;
 use super::driver::{Driver, Forked};
 use super::error::OpenError;
 use super::opening::{self, Opened};
@@ -27,6 +28,7 @@ pub struct Device {
     driver: Arc<Driver>,
     /// Nothing if the device has no thread.
     thread: Option<JoinHandle<()>>,
+    attendant: Option<Attendant>,
     name: String,
     interface: Option<Interface>,
     addresses: Vec<IpAddr>,
@@ -93,16 +95,21 @@ impl Device {
             slot,
             limits: options.limits,
             strict: options.strict,
+            finite_credits: options.finite_credits,
+            congestion: options.congestion,
             ..EngineOptions::new(seed, addresses.clone())
         };
         let mtu = link.capabilities().mtu;
         let engine = Engine::new(engine_options, link.capabilities());
         let has_thread = options.drive == Drive::Thread;
         let driver = Arc::new(Driver::new(engine, link, has_thread)?);
+        let attend = || Attendant::start(&name, interface.as_ref(), &driver, &counters);
+        let attendant = has_thread.then(attend).transpose()?;
         let thread = has_thread.then(|| start_thread(&name, &driver)).transpose()?;
         Ok(Self {
             driver,
             thread,
+            attendant,
             name,
             interface,
             addresses,
@@ -324,22 +331,32 @@ impl Device {
     /// # Errors
     /// As [`Self::control`].
     pub fn counters(&self) -> Result<DeviceCounters, Forked> {
-        self.driver.control(|core, _| DeviceCounters {
-            engine: core.engine.counters().clone(),
-            link: core.link.statistics(),
-            sharing: self.sharing.snapshot(),
-            lost_events: self.driver.events.lost(),
-        })
+        count_all(&self.driver, &self.sharing)
     }
+}
+
+pub(super) fn count_all(
+    driver: &Driver,
+    sharing: &SharingCounters,
+) -> Result<DeviceCounters, Forked> {
+    driver.control(|core, _| DeviceCounters {
+        engine: core.engine.counters().clone(),
+        link: core.link.statistics(),
+        sharing: sharing.snapshot(),
+        lost_events: driver.events.lost(),
+    })
 }
 
 impl Drop for Device {
     fn drop(&mut self) {
         let Some(thread) = self.thread.take() else { return };
         if !self.driver.is_ours() {
-            // The thread is the parent's; nothing here can be waited for.
+            // The threads are the parent's; nothing here can be waited for.
+            self.attendant.iter_mut().for_each(Attendant::forget);
             return std::mem::forget(thread);
         }
+        // It makes control calls.
+        self.attendant = None;
         self.driver.stop();
         // A panic of the thread has been told on standard error.
         let _ = thread.join();

@@ -11,7 +11,9 @@ use loom::thread;
 use super::turn::{Outcome, TurnLock};
 use crate::queue::sync::Arc;
 use crate::queue::{
-    Attachment, Completion, CompletionKind, CompletionQueue, CompletionStatus, Doorbells, WakerKey,
+    Attachment, Completion, CompletionKind, CompletionQueue, CompletionStatus, Doorbells, Origin,
+    Payload, QueueCapacities, QueuePairKind, QueuePairQueues, QueuePairState, ReceiveRequest,
+    SendFlags, SendOperation, SendRequest, WakerKey,
 };
 use crate::wire::Qpn;
 
@@ -210,7 +212,7 @@ fn loom_an_armed_queue_notifies_or_its_next_poll_sees_the_completion() {
         let queue = Arc::new(CompletionQueue::new(2));
         let producer = {
             let queue = Arc::clone(&queue);
-            thread::spawn(move || queue.push(&completion(1)).unwrap().notify)
+            thread::spawn(move || queue.push(&completion(1), Origin::Pair).unwrap().notify)
         };
         queue.arm(false);
         let polled = queue.poll(1, |_, taken| assert_eq!(taken, completion(1))).unwrap();
@@ -226,7 +228,9 @@ fn loom_two_pushes_notify_an_arming_at_most_once() {
         let producer = {
             let queue = Arc::clone(&queue);
             thread::spawn(move || {
-                (1..=2).filter(|id| queue.push(&completion(*id)).unwrap().notify).count()
+                (1..=2)
+                    .filter(|id| queue.push(&completion(*id), Origin::Pair).unwrap().notify)
+                    .count()
             })
         };
         queue.arm(false);
@@ -245,11 +249,11 @@ fn loom_the_ring_hands_over_whole_entries_in_order() {
         let producer = {
             let queue = Arc::clone(&queue);
             thread::spawn(move || {
-                queue.push(&completion(1)).unwrap();
+                queue.push(&completion(1), Origin::Pair).unwrap();
                 while queue.waiting() > 0 {
                     thread::yield_now();
                 }
-                queue.push(&completion(2)).unwrap();
+                queue.push(&completion(2), Origin::Pair).unwrap();
             })
         };
         let mut next = 1;
@@ -342,5 +346,49 @@ fn loom_of_two_waiting_tasks_neither_is_forgotten_when_the_other_gives_up() {
         producer.join().unwrap();
         quitter.join().unwrap();
         assert!(taken == 1 || task.woken() > 0, "the task sleeps for ever");
+    });
+}
+
+#[test]
+fn loom_what_is_posted_while_the_queue_pair_is_reset_is_refused_or_forgotten() {
+    loom::model(|| {
+        let completions = Arc::new(CompletionQueue::new(2));
+        let queues = Arc::new(QueuePairQueues::new(
+            Qpn::new(7),
+            QueuePairKind::Rc,
+            0,
+            &QueueCapacities {
+                send_requests: 1,
+                receive_requests: 1,
+                send_segments: 1,
+                receive_segments: 1,
+                inline_bytes: 0,
+            },
+            (Arc::clone(&completions), completions),
+            Arc::new(Doorbells::new(1)),
+            None,
+        ));
+        queues.set_state(QueuePairState::Rts);
+        let poster = {
+            let queues = Arc::clone(&queues);
+            thread::spawn(move || {
+                let send = SendRequest {
+                    id: 1,
+                    operation: SendOperation::Send,
+                    flags: SendFlags::NONE,
+                    payload: Payload::EMPTY,
+                };
+                // Either may be refused.
+                let _ = queues.post_one_send(&send);
+                let _ = queues.post_one_receive(&ReceiveRequest { id: 2, segments: &[] });
+            })
+        };
+        // As the engine resets.
+        queues.set_state(QueuePairState::Reset);
+        queues.send.clear();
+        queues.receive.clear();
+        poster.join().unwrap();
+        assert_eq!(queues.send.tail(), queues.send.head(), "a request of an earlier life");
+        assert_eq!(queues.receive.posted(), 0);
     });
 }

@@ -16,27 +16,27 @@
 //! from the network.
 
 use std::net::IpAddr;
-use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use socket2::Socket;
 
+use super::echo::{Echo, Watch};
 use super::error::OpenError;
 use super::fork::Local;
 use super::forward::{Arrival, Incoming, IndexReport, Outgoing, Sent};
 use super::sharing::{SharingCounters, add};
 use super::slots::{self, Slot};
-use super::steering::{self, QUESTION, Question, Steering, Step};
+use super::steering::{QUESTION, Question, Steering};
 use super::system;
-use crate::engine::{Port, PortCapabilities, SourcePorts};
+use crate::engine::{Port, PortCapabilities};
 use crate::link::{
     GroupSockets, JoinError, Link, LinkStatistics, PortHolder, UdpError, UdpLink, UdpOptions,
     open_group_socket,
 };
 use crate::rng::Rng;
 use crate::time::{Instant, MICROSECOND, MILLISECOND};
-use crate::wire::{Flow, ReceivedBurst, SentBurst};
+use crate::wire::{ReceivedBurst, SentBurst};
 
 /// A turn looks for handed-over bursts no more often than this: it costs a system call.
 const LOOK: u64 = 10 * MICROSECOND;
@@ -50,27 +50,30 @@ const MULTICAST: [u8; 3] = [0xff; 3];
 
 /// See the module's text.
 pub(super) struct SharedPort {
-    link: Local<UdpLink>,
+    pub(super) link: Local<UdpLink>,
     groups: GroupSockets<Local<Socket>>,
-    router: Router,
+    pub(super) router: Router,
     /// Held while this process measures the group.
-    measuring: Option<Local<Socket>>,
+    pub(super) measuring: Option<Local<Socket>>,
     descriptors: [RawFd; 1],
 }
 
 /// Everything but the link itself, so that both can be used at once.
-struct Router {
-    slot: Slot,
+pub(super) struct Router {
+    pub(super) slot: Slot,
     role: Role,
     user: u32,
     outgoing: Outgoing,
     incoming: Incoming,
-    steering: Option<Steering>,
-    counters: Arc<SharingCounters>,
+    pub(super) steering: Option<Steering>,
+    pub(super) watch: Watch,
+    pub(super) counters: Arc<SharingCounters>,
     /// The link's socket, the slot's and all incoming connections.
     epoll: Local<OwnedFd>,
-    now: Instant,
+    pub(super) now: Instant,
     looked: Instant,
+    /// The last turn found nothing: one look at all descriptors is cheaper than asking each.
+    is_quiet: bool,
     /// The process had no descriptor left for a connection that waits; until then nobody looks at
     /// the slot's socket, which would not let the thread sleep.
     deaf_until: Option<Instant>,
@@ -91,6 +94,7 @@ enum Target {
     Here,
     Slot(u8),
     Question,
+    Echo(Echo),
 }
 
 impl SharedPort {
@@ -118,10 +122,12 @@ impl SharedPort {
             outgoing: Outgoing::new(slot.address),
             incoming: Incoming::new(),
             steering: steer.then(|| Steering::new(random.fork())),
+            watch: Watch::default(),
             counters,
             slot,
             now: Instant::ZERO,
             looked: Instant::ZERO,
+            is_quiet: false,
             deaf_until: None,
             epoll,
         };
@@ -134,21 +140,36 @@ impl SharedPort {
         matches!(self.router.role, Role::Guest(..))
     }
 
-    /// What arrives otherwise than at the port: from other processes and for groups.
-    fn receive_elsewhere(
+    fn receive_from_port(
         &mut self,
         budget: usize,
         sink: &mut dyn FnMut(&ReceivedBurst<'_>),
     ) -> usize {
+        let Self { link, router, .. } = self;
+        link.receive(budget, &mut |burst| router.sort(burst, sink))
+    }
+
+    /// What arrives from other processes and for groups, and if asked for, at the port.
+    fn look_around(
+        &mut self,
+        budget: usize,
+        port: bool,
+        sink: &mut dyn FnMut(&ReceivedBurst<'_>),
+    ) -> usize {
         let mut ready = [0; system::READY];
         let count = self.router.look(&mut ready);
+        let socket = self.link.receive_socket().map(|socket| socket.as_raw_fd());
         let mut packets = 0;
         for descriptor in &ready[..count] {
             let budget = budget.saturating_sub(packets);
             let is_it = |socket: &Local<Socket>| socket.as_raw_fd() == *descriptor;
-            packets += match self.groups.receive(budget, is_it, sink) {
-                0 => self.router.receive_local(*descriptor, budget, sink),
-                received => received,
+            packets += if socket == Some(*descriptor) {
+                if port { self.receive_from_port(budget, sink) } else { 0 }
+            } else {
+                match self.groups.receive(budget, is_it, sink) {
+                    0 => self.router.receive_local(*descriptor, budget, sink),
+                    received => received,
+                }
             };
         }
         packets
@@ -173,7 +194,10 @@ impl SharedPort {
     fn maintain(&mut self) {
         self.router.listen_again();
         match self.router.role {
-            Role::Member => self.steer(),
+            Role::Member => {
+                self.watch();
+                self.steer();
+            }
             Role::Guest(_, retry) if self.router.now >= retry => self.try_to_join(),
             Role::Guest(..) => {}
         }
@@ -206,59 +230,6 @@ impl SharedPort {
                 let Role::Guest(user, _) = router.role else { return };
                 router.role = Role::Guest(user, retry);
             }
-        }
-    }
-
-    /// Goes on with measuring the group and attaching its program.
-    fn steer(&mut self) {
-        let now = self.router.now;
-        while let Some(steering) = &mut self.router.steering {
-            match steering.advance(now) {
-                Step::Wait => return,
-                Step::Lock => {
-                    self.measuring = slots::try_name(self.router.slot.address, "steering");
-                    match self.measuring {
-                        Some(_) => steering.start(now),
-                        None => steering.postpone(now),
-                    }
-                }
-                Step::Ask { indexes, number } => self.ask(indexes, number),
-                Step::Attach(members) => self.attach(&members),
-                Step::Unlock => self.measuring = None,
-            }
-        }
-        self.measuring = None;
-    }
-
-    /// Sends questions to our own port.
-    fn ask(&mut self, mut indexes: Range<u16>, number: u32) {
-        let (address, slot) = (self.router.slot.address, self.router.slot.number);
-        let source_port = match &self.link.capabilities().source_ports {
-            SourcePorts::Only(ports) => ports[0],
-            SourcePorts::Any => 0xc000,
-        };
-        let flow = Flow { source: address, destination: address, source_port };
-        self.link.transmit(indexes.len(), &mut |bytes| {
-            let index = indexes.next()?;
-            Question { index, slot, number }.write(bytes);
-            Some(SentBurst {
-                flow,
-                traffic_class: 0,
-                first_identification: 0,
-                segment: QUESTION,
-                length: QUESTION,
-            })
-        });
-    }
-
-    /// A kernel that takes no program leaves everything to forwarding.
-    fn attach(&mut self, members: &steering::Members) {
-        let mut program = steering::program(members);
-        let socket = self.link.receive_socket();
-        let attached = socket.map(|socket| system::attach_reuseport_program(socket, &mut program));
-        match attached {
-            Some(Ok(())) => add(&self.router.counters.programs_attached, 1),
-            _ => self.router.steering = None,
         }
     }
 }
@@ -322,6 +293,9 @@ impl Router {
         if packet.len() == QUESTION && Question::parse(packet).is_some() {
             return Target::Question;
         }
+        if let Some(echo) = Echo::parse(packet) {
+            return Target::Echo(echo);
+        }
         // What is too short to name a queue pair is the engine's to count.
         let Some(&[slot, middle, low]) = packet.get(5..8) else { return Target::Here };
         let unowned = slot == 0 || [slot, middle, low] == MULTICAST;
@@ -334,9 +308,13 @@ impl Router {
         burst: &ReceivedBurst<'_>,
         sink: &mut dyn FnMut(&ReceivedBurst<'_>),
     ) {
+        if matches!(target, Target::Here | Target::Slot(_)) {
+            self.watch.moved(self.now);
+        }
         match target {
             Target::Here => sink(burst),
             Target::Question => self.answer(burst),
+            Target::Echo(echo) => self.hear(echo, burst),
             Target::Slot(slot) => self.forward(slot, burst, sink),
         }
     }
@@ -363,6 +341,17 @@ impl Router {
                 add(&self.counters.unclaimed, packets);
                 sink(burst);
             }
+        }
+    }
+
+    /// An echo: ours has come back, or another process's has come here, which shows a wrong program.
+    fn hear(&mut self, echo: Echo, burst: &ReceivedBurst<'_>) {
+        if burst.flow.source != self.slot.address {
+            add(&self.counters.misdirected, 1);
+        } else if echo.slot == self.slot.number {
+            self.watch.heard(echo.number);
+        } else if let Some(steering) = &mut self.steering {
+            steering.misrouted();
         }
     }
 
@@ -460,17 +449,27 @@ impl Router {
         for report in reports {
             self.note(report);
         }
-        if ended && let Role::Guest(owner, _) = self.role {
-            self.role = Role::Guest(owner, self.now);
+        match (ended, self.role, &mut self.steering) {
+            (true, Role::Guest(owner, _), _) => self.role = Role::Guest(owner, self.now),
+            // The end of a process moves others in the group.
+            (true, Role::Member, Some(steering)) => steering.misrouted(),
+            _ => {}
         }
         packets
+    }
+
+    fn steering_deadline(&self) -> Option<Instant> {
+        let steering = self.steering.as_ref()?;
+        let echo = self.watch.deadline();
+        let echo = (echo != Instant::NEVER).then_some(echo);
+        steering.deadline().into_iter().chain(echo).min()
     }
 
     /// When something has to be done although nothing arrives.
     fn deadline(&self) -> Option<Instant> {
         let own = match self.role {
             Role::Guest(_, retry) => Some(retry),
-            Role::Member => self.steering.as_ref().and_then(Steering::deadline),
+            Role::Member => self.steering_deadline(),
         };
         own.into_iter().chain(self.deaf_until).min()
     }
@@ -487,14 +486,20 @@ impl Port for SharedPort {
     }
 
     fn receive(&mut self, budget: usize, sink: &mut dyn FnMut(&ReceivedBurst<'_>)) -> usize {
-        let Self { link, router, .. } = self;
-        let mut packets = link.receive(budget, &mut |burst| router.sort(burst, sink));
-        let guest = matches!(router.role, Role::Guest(..));
-        if packets < budget && (guest || router.now.since(router.looked) >= LOOK) {
-            packets += self.receive_elsewhere(budget - packets, sink);
+        let quiet = self.router.is_quiet;
+        let mut packets = if quiet { 0 } else { self.receive_from_port(budget, sink) };
+        let guest = matches!(self.router.role, Role::Guest(..));
+        let is_due = guest || self.router.now.since(self.router.looked) >= LOOK;
+        if packets < budget && (quiet || is_due) {
+            packets += self.look_around(budget - packets, quiet, sink);
         }
+        self.router.is_quiet = packets == 0;
         self.maintain();
         packets
+    }
+
+    fn is_pressed(&mut self) -> bool {
+        self.link.is_pressed()
     }
 
     fn transmit(
@@ -502,7 +507,11 @@ impl Port for SharedPort {
         budget: usize,
         fill: &mut dyn FnMut(&mut [u8]) -> Option<SentBurst>,
     ) -> usize {
-        self.link.transmit(budget, fill)
+        let packets = self.link.transmit(budget, fill);
+        if packets > 0 {
+            self.router.watch.moved(self.router.now);
+        }
+        packets
     }
 }
 
@@ -524,7 +533,7 @@ impl Link for SharedPort {
     }
 
     fn leave(&mut self, group: IpAddr) {
-        drop(self.groups.remove(group));
+        drop(self.groups.remove(self.link.options(), group));
     }
 
     fn statistics(&self) -> LinkStatistics {

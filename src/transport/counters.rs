@@ -106,10 +106,15 @@ counters! {
     IgnoredNak => "ignored_nak",
     /// Responses that fit no request.
     BadResponse => "bad_response",
-    /// Congestion notifications received.
+    /// Congestion notifications received and heeded.
     ReceivedCongestionNotification => "rp_cnp_handled",
+    /// Congestion notifications received that concern nothing that could slow down, or while
+    /// notifications are not heeded.
+    IgnoredCongestionNotification => "rp_cnp_ignored",
     /// Packets received with a congestion mark.
     ReceivedCongestionMark => "np_ecn_marked_roce_packets",
+    /// Congestion notifications sent.
+    SentCongestionNotification => "np_cnp_sent",
     /// WRITEs of peers that began to arrive, repeated ones included.
     ReceivedWriteRequest => "rx_write_requests",
     /// READ requests of peers that arrived, repeated ones included.

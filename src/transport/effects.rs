@@ -15,6 +15,13 @@ pub enum AsyncEvent {
     RequestError(Qpn),
     /// A peer's request violated memory rights; the queue pair is in error.
     AccessError(Qpn),
+    /// A peer's request named no XRC shared receive queue of this device, or changed it within a
+    /// message; the queue pair is in error. Verbs have no event of their own for it: Linux drivers
+    /// report an access error.
+    InvalidXrceth(Qpn),
+    /// A peer's request named a shared receive queue of another XRC domain; the queue pair is in
+    /// error. To verbs it is an access error, too.
+    XrcDomainViolation(Qpn),
     /// The first packet arrived while the queue pair was still in RTR.
     CommunicationEstablished(Qpn),
     /// All started messages are finished after a transition to SQD.
@@ -56,6 +63,8 @@ impl AsyncEvent {
                 | Self::AccessError(number)
                 | Self::CommunicationEstablished(number)
                 | Self::SendQueueDrained(number)
+                | Self::InvalidXrceth(number)
+                | Self::XrcDomainViolation(number)
                 | Self::LastReceiveReached(number),
                 EventSubject::QueuePair(other),
             ) => number == other,
@@ -86,6 +95,16 @@ impl std::fmt::Display for AsyncEvent {
             Self::AccessError(number) => {
                 write!(f, "queue pair {number}: the peer's request violated memory rights")
             }
+            Self::InvalidXrceth(number) => write!(
+                f,
+                "queue pair {number}: the peer's request named no XRC shared receive queue of this \
+                 device"
+            ),
+            Self::XrcDomainViolation(number) => write!(
+                f,
+                "queue pair {number}: the peer's request named a shared receive queue of another \
+                 XRC domain"
+            ),
             Self::CommunicationEstablished(number) => {
                 write!(f, "queue pair {number}: the first packet of the peer has arrived")
             }

@@ -87,7 +87,10 @@ impl AsyncEvent {
         match self {
             Self::QueuePairFatal(_) => AsyncEventKind::QueuePairFatal,
             Self::RequestError(_) => AsyncEventKind::RequestError,
-            Self::AccessError(_) => AsyncEventKind::AccessError,
+            // Verbs have no kind for XRC violations; Linux drivers make them access errors.
+            Self::AccessError(_) | Self::InvalidXrceth(_) | Self::XrcDomainViolation(_) => {
+                AsyncEventKind::AccessError
+            }
             Self::CommunicationEstablished(_) => AsyncEventKind::CommunicationEstablished,
             Self::SendQueueDrained(_) => AsyncEventKind::SendQueueDrained,
             Self::SharedReceiveQueueLimit(_) => AsyncEventKind::SharedReceiveQueueLimit,

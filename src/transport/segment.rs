@@ -81,6 +81,15 @@ impl Shape {
         }
     }
 
+    /// Messages that the responder counts: a READ is as many as it has chunks.
+    pub(crate) const fn messages(&self) -> u32 {
+        match self.class {
+            Class::Local => 0,
+            Class::Read => packets_of(self.length, self.chunk),
+            _ => 1,
+        }
+    }
+
     /// Packet `index` of the payload.
     pub(crate) const fn piece(&self, index: u32) -> Piece {
         let offset = index * self.mtu;

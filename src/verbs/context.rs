@@ -1,12 +1,14 @@
 //! An opened device.
 
+use std::net::IpAddr;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 
 use super::futures::NextEvent;
 use super::{CompletionQueue, DeviceInfo, ProtectionDomain, VerbsError};
-use crate::engine::{AsyncEvent, Engine, Limits};
+use crate::engine::{AsyncEvent, CongestionOptions, Engine, FlowRate, Limits};
 use crate::host::Gid;
+use crate::link::Link;
 use crate::memory::OnDemandCapabilities;
 use crate::software::{Device, DeviceCounters, DeviceOptions};
 use crate::time::Instant;
@@ -33,6 +35,16 @@ impl Context {
     /// There is no such interface, or its port cannot be had; the error says what to do.
     pub fn open(options: &DeviceOptions) -> Result<Self, VerbsError> {
         Ok(Self { device: Arc::new(Device::open(options)?) })
+    }
+
+    /// Opens a device over a link that is there already, such as an end of an in-memory network
+    /// ([`crate::link::memory`]). What `options` say of interface, addresses and sharing has no
+    /// effect; faults and capture have.
+    ///
+    /// # Errors
+    /// The capture cannot be written, or the process has no descriptors or threads left.
+    pub fn over(options: &DeviceOptions, link: Box<dyn Link>) -> Result<Self, VerbsError> {
+        Ok(Self { device: Arc::new(Device::over(options, link)?) })
     }
 
     pub(super) fn device(&self) -> &Device {
@@ -109,6 +121,31 @@ impl Context {
     /// The next asynchronous event, for any executor; see [`NextEvent`].
     pub fn next_event(&self) -> NextEvent<'_> {
         NextEvent::new(self)
+    }
+
+    /// The rate to which congestion notifications have brought all UC and UD queue pairs together that
+    /// send to an address; nothing if they are not limited.
+    ///
+    /// # Errors
+    /// As [`Context::congestion`].
+    pub fn rate_to(&self, destination: IpAddr) -> Result<Option<FlowRate>, VerbsError> {
+        self.control(|engine, now| engine.path_rate(now, destination))
+    }
+
+    /// Parameters of the device's congestion control.
+    ///
+    /// # Errors
+    /// The device belongs to the process that this one was forked from.
+    pub fn congestion(&self) -> Result<CongestionOptions, VerbsError> {
+        self.control(|engine, _| *engine.congestion())
+    }
+
+    /// Changes the parameters of the device's congestion control, from now on.
+    ///
+    /// # Errors
+    /// A value is out of range; the error names it. Or as [`Context::congestion`].
+    pub fn set_congestion(&self, options: CongestionOptions) -> Result<(), VerbsError> {
+        Ok(self.control(|engine, _| engine.set_congestion(options))??)
     }
 
     /// What the device has counted.

@@ -71,6 +71,10 @@ impl ProtectionDomain {
         &self.inner.context
     }
 
+    pub(super) fn id(&self) -> DomainId {
+        self.inner.id
+    }
+
     /// The number of another domain, if it is one of the same device.
     pub(super) fn id_beside(&self, other: &Self) -> Result<DomainId, VerbsError> {
         let same = self.context().is_same_device(other.context());
@@ -111,10 +115,10 @@ impl ProtectionDomain {
         requests: u32,
         segments: u32,
     ) -> Result<SharedReceiveQueue, VerbsError> {
-        let create = self
-            .context()
-            .control(|engine, _| engine.create_shared_receive_queue(requests, segments));
-        Ok(SharedReceiveQueue::new(self.clone(), create??))
+        let create = self.context().control(|engine, _| {
+            engine.create_shared_receive_queue(self.inner.id, requests, segments)
+        });
+        Ok(SharedReceiveQueue::new(self.clone(), create??, None))
     }
 
     /// A new address handle: how datagrams reach the port at an address.

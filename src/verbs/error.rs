@@ -40,6 +40,9 @@ pub enum VerbsError {
     /// Foreign memory cannot be registered.
     #[error(transparent)]
     Mapping(#[from] MappingError),
+    /// The file that stands for an XRC domain cannot be looked at.
+    #[error("the file of the XRC domain cannot be looked at: {0}")]
+    XrcFile(#[source] std::io::Error),
     /// A completion channel could not be made.
     #[error("no completion channel: {0}")]
     Channel(#[source] std::io::Error),

@@ -26,10 +26,11 @@ mod pair;
 mod region;
 mod shared;
 mod window;
+mod xrc;
 
 pub use crate::engine::{
-    AsyncEvent, AsyncEventKind, ControlError, Counter, Counters, GroupError, Limits, ModifyError,
-    QueuePairStatus,
+    AsyncEvent, AsyncEventKind, CongestionError, CongestionOptions, ControlError, Counter,
+    Counters, FlowRate, GroupError, Limits, ModifyError, QueuePairStatus,
 };
 pub use crate::host::Gid;
 pub use crate::link::JoinError;
@@ -40,7 +41,7 @@ pub use crate::queue::{
     QueuePairAttributes, QueuePairKind, QueuePairState, ReceiveRequest, Remote, SendFlags,
     SendOperation, SendRequest, Sge, WindowBind, WindowId, WindowKind,
 };
-pub use crate::wire::{Immediate, Lkey, Psn, QKey, Qpn, Rkey};
+pub use crate::wire::{Immediate, Lkey, Psn, QKey, Qpn, Rkey, Srqn};
 pub use address::AddressHandle;
 pub use completion::{CompletionChannel, CompletionQueue};
 pub use connect::{ConnectOptions, Endpoint, connect_pair};
@@ -53,3 +54,4 @@ pub use pair::QueuePair;
 pub use region::{ForeignRegion, MemoryRegion, RegionChange};
 pub use shared::SharedReceiveQueue;
 pub use window::{Bindable, MemoryWindow};
+pub use xrc::{XrcDomain, XrcDomainOptions, XrcQueueOptions, XrcTarget, connect_xrc};

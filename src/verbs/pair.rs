@@ -4,12 +4,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::{CompletionQueue, Context, Endpoint, ProtectionDomain, SharedReceiveQueue, VerbsError};
-use crate::engine::{Counters, Engine, EventSubject, QueuePairStatus};
+use crate::engine::{Counters, Engine, EventSubject, FlowRate, QueuePairStatus};
 use crate::queue::{
     Payload, PostError, QueuePairAttributes, QueuePairKind, QueuePairQueues, QueuePairState,
     ReceiveRequest, SendFlags, SendOperation, SendRequest, Sge,
 };
-use crate::wire::{Psn, Qpn};
+use crate::wire::{Psn, Qpn, Srqn};
 
 /// A queue pair. Can be used from any thread at once; dropping it destroys it.
 pub struct QueuePair {
@@ -83,6 +83,18 @@ impl QueuePair {
         Ok(self.context().control(|engine, _| engine.query_queue_pair(number))??)
     }
 
+    /// The rate to which congestion notifications have brought it; nothing if it is not limited. UC
+    /// and UD queue pairs are limited by their destinations: [`Context::rate_to`].
+    ///
+    /// [`Context::rate_to`]: super::Context::rate_to
+    ///
+    /// # Errors
+    /// As [`QueuePair::query`].
+    pub fn rate(&self) -> Result<Option<FlowRate>, VerbsError> {
+        let number = self.number();
+        Ok(self.context().control(|engine, now| engine.flow_rate(now, number))??)
+    }
+
     /// From now on gets a copy of every datagram that is sent to a multicast group (of
     /// 224.0.0.0/4 or ff00::/8; an IPv4-mapped address stands for the IPv4 one) with our queue key,
     /// its own ones included. The device joins the group on its interface. Being attached twice is
@@ -135,6 +147,32 @@ impl QueuePair {
             self.context().device().kick();
         }
         outcome.map_err(|error| (queued, error))
+    }
+
+    /// Queues send requests of an XRC INI queue pair in order, for the peer's shared receive queue
+    /// `shared`: its receives take their messages, and their remote keys count in its protection
+    /// domain.
+    ///
+    /// # Errors
+    /// As [`QueuePair::post_sends`], or the queue pair is of another kind.
+    pub fn post_sends_to(
+        &self,
+        shared: Srqn,
+        requests: &[SendRequest<'_>],
+    ) -> Result<(), (usize, PostError)> {
+        let (queued, outcome) = self.queues.post_send_to(shared, requests);
+        if queued > 0 {
+            self.context().device().kick();
+        }
+        outcome.map_err(|error| (queued, error))
+    }
+
+    /// Queues one send request of an XRC INI queue pair.
+    ///
+    /// # Errors
+    /// As [`QueuePair::post_sends_to`].
+    pub fn post_send_to(&self, shared: Srqn, request: &SendRequest<'_>) -> Result<(), PostError> {
+        self.post_sends_to(shared, std::slice::from_ref(request)).map_err(|(_, error)| error)
     }
 
     /// Queues one signaled request with one segment of memory: the common case.

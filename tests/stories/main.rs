@@ -5,6 +5,8 @@
 
 mod acknowledgements;
 mod check_order;
+mod congestion;
+mod credits;
 mod duplicates;
 mod groups;
 mod harness;
@@ -26,6 +28,9 @@ mod segmentation;
 mod sequence;
 mod states;
 mod timers;
+mod transitions;
 mod uc;
 mod ud;
 mod window;
+mod xrc_initiator;
+mod xrc_target;

@@ -588,7 +588,7 @@ fn windows_count_in_their_domain_and_up_to_the_limit() {
         full.to_string(),
         "the device's limit of 2 memory windows is reached: end some first"
     );
-    let busy = ControlError::DomainBusy { regions: 0, windows: 2, pairs: 0, handles: 0 };
+    let busy = ControlError::DomainBusy { regions: 0, windows: 2, pairs: 0, queues: 0, handles: 0 };
     assert_eq!(s.engine.release_domain(domain), Err(busy));
     for key in windows {
         s.engine.deallocate_window(WindowId::of_key(key)).unwrap();

@@ -55,7 +55,8 @@ fn another_domain_alone() {
         let before = registered(s, Access::ALL);
         let other = s.engine.allocate_domain().unwrap();
         let after = s.engine.reregister(before.local, None, Some(other), None).unwrap();
-        let busy = ControlError::DomainBusy { regions: 1, windows: 0, pairs: 0, handles: 0 };
+        let busy =
+            ControlError::DomainBusy { regions: 1, windows: 0, pairs: 0, queues: 0, handles: 0 };
         assert_eq!(s.engine.release_domain(other), Err(busy));
         expect_dead_key(s, &before);
         expect_dead_key(s, &after);

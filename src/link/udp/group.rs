@@ -12,7 +12,7 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use socket2::Socket;
 
@@ -74,10 +74,14 @@ impl<S: AsFd> GroupSockets<S> {
         self.members.iter().find(|member| member.group == group).map(|member| &member.socket)
     }
 
-    /// Closes the socket of a group, which leaves the group; gives it back.
-    pub fn remove(&mut self, group: IpAddr) -> Option<S> {
+    /// Takes out the socket of a group, which leaves the group: closing it is not enough while a
+    /// child of this process that has not called exec yet has a copy of it.
+    pub fn remove(&mut self, options: &UdpOptions, group: IpAddr) -> Option<S> {
         let place = self.members.iter().position(|member| member.group == group)?;
-        Some(self.members.swap_remove(place).socket)
+        let Member { socket, .. } = self.members.swap_remove(place);
+        // It fails if the interface has gone, and the membership with it.
+        let _ = leave_group(options, socket.as_fd(), group);
+        Some(socket)
     }
 
     /// Whether no group was added.
@@ -135,6 +139,18 @@ impl<S: AsFd> Member<S> {
             }
         }
         packets
+    }
+}
+
+fn leave_group(options: &UdpOptions, socket: BorrowedFd<'_>, group: IpAddr) -> io::Result<()> {
+    match (group, options.address) {
+        (IpAddr::V6(group), _) => {
+            socket2::SockRef::from(&socket).leave_multicast_v6(&group, options.scope)
+        }
+        (IpAddr::V4(group), IpAddr::V4(own)) => {
+            sys::leave_group_v4(socket, group, own, options.scope)
+        }
+        (IpAddr::V4(_), IpAddr::V6(_)) => Ok(()),
     }
 }
 

@@ -37,6 +37,8 @@ pub use self::holder::PortHolder;
 pub use self::open::{UdpError, UdpOptions};
 pub use self::sys::ReceiveQueue;
 
+/// Bytes in one call that say that much is waiting, as a full batch does.
+const MUCH: usize = 64 * 1024;
 /// The largest IP packet, whatever the interface says.
 const MAX_MTU: usize = 65_535;
 
@@ -57,6 +59,8 @@ struct Receiver {
     coalescing: bool,
     /// The socket's own count of drops when it was last told.
     dropped: u32,
+    /// The queue was more than half full when a call that took much out of it had ended.
+    is_pressed: bool,
 }
 
 impl UdpLink {
@@ -156,7 +160,16 @@ impl Receiver {
             batch: ReceiveBatch::new(),
             coalescing: opened.coalescing,
             dropped: 0,
+            is_pressed: false,
         })
+    }
+
+    /// Notes whether the queue is more than half full. Asking costs a system call, so it is done only
+    /// where so much was waiting that this hardly counts.
+    fn look(&mut self, was_deep: bool) {
+        self.is_pressed = was_deep
+            && sys::receive_queue(self.socket.as_fd())
+                .is_ok_and(|queue| queue.used > queue.limit / 2);
     }
 
     /// Adds the drops that the kernel tells of to `overflowed`.
@@ -176,22 +189,30 @@ impl Port for UdpLink {
     fn receive(&mut self, budget: usize, sink: &mut dyn FnMut(&ReceivedBurst<'_>)) -> usize {
         let mut packets = self.groups.receive(budget, |_| true, sink);
         let Some(receiver) = &mut self.receiver else { return packets };
+        let (mut bytes, mut is_deep) = (0, false);
         while packets < budget {
             let wanted = BATCH.min(budget - packets);
             let count = receiver.batch.fetch(receiver.socket.as_fd(), wanted);
             for index in 0..count {
                 receiver.note_drops(index, &mut self.statistics.overflowed);
                 let datagram = receiver.batch.datagram(index);
+                bytes += datagram.bytes.len();
                 let delivered =
                     deliver(&datagram, self.options.address, &mut self.statistics, sink);
                 // One that is discarded counts too: a flood of them must not keep us here.
                 packets += delivered.max(1);
             }
+            is_deep = count == BATCH;
             if count < wanted {
                 break;
             }
         }
+        receiver.look(is_deep || bytes >= MUCH);
         packets
+    }
+
+    fn is_pressed(&mut self) -> bool {
+        self.receiver.as_ref().is_some_and(|receiver| receiver.is_pressed)
     }
 
     fn transmit(
@@ -233,7 +254,7 @@ impl Link for UdpLink {
     }
 
     fn leave(&mut self, group: IpAddr) {
-        if let Some(socket) = self.groups.remove(group) {
+        if let Some(socket) = self.groups.remove(&self.options, group) {
             self.descriptors.retain(|descriptor| *descriptor != socket.as_raw_fd());
         }
     }

@@ -44,6 +44,16 @@ pub(super) fn join_group_v4(
     set_group_option(socket, libc::IP_ADD_MEMBERSHIP, group, address, interface)
 }
 
+/// Ends [`join_group_v4`] with the same arguments.
+pub(super) fn leave_group_v4(
+    socket: BorrowedFd<'_>,
+    group: Ipv4Addr,
+    address: Ipv4Addr,
+    interface: u32,
+) -> io::Result<()> {
+    set_group_option(socket, libc::IP_DROP_MEMBERSHIP, group, address, interface)
+}
+
 fn set_group_option(
     socket: BorrowedFd<'_>,
     name: libc::c_int,

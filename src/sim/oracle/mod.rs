@@ -18,6 +18,7 @@ mod grants;
 mod memory;
 mod model;
 mod queue;
+mod shared;
 #[cfg(test)]
 mod tests;
 mod unacked;
@@ -32,6 +33,7 @@ pub use model::{
     Action, Allowance, Change, Local, MemoryId, Place, QueueId, ReceiveModel, SendModel,
 };
 
+pub use shared::{LinkDefect, LinkEffect, LinkId, LinkPort, LinkSend, SharedId};
 pub use unacked::{UnackedDefect, UnackedId, UnackedPort, UnackedSend};
 pub use violation::{Rule, Violation};
 
@@ -54,6 +56,7 @@ pub struct Oracle {
     words: BTreeMap<(MemoryId, usize), Word>,
     unacked: Vec<UnackedQueue>,
     grants: Grants,
+    shared: shared::Shared,
 }
 
 impl Oracle {

@@ -2,6 +2,7 @@
 
 mod clock;
 mod complete;
+mod credit;
 mod placing;
 mod reply;
 mod requester;

@@ -205,7 +205,7 @@ impl Responder {
             return None;
         }
         check_read_allowed(base).and_then(|()| check_read(base, ctx, reth)).ok()?;
-        let answer = Answer::read(*reth, base.mtu());
+        let answer = Answer::read(base, *reth);
         Some(Job { psn, msn: record.msn, repeated: true, answer })
     }
 
@@ -248,6 +248,7 @@ impl Responder {
     ) -> Result<(), Refusal> {
         let message = &headers.message;
         self.assembly.check_sequence(message)?;
+        self.assembly.check_named_queue(base)?;
         match *message {
             Message::ReadRequest(reth) => return self.read(base, ctx, reth),
             Message::CompareSwap(eth) => {
@@ -285,7 +286,7 @@ impl Responder {
         self.msn = self.msn.next();
         let msn = self.msn;
         self.remember(base, Record { first, packets, msn, kind: RecordKind::Read(reth) });
-        let answer = Answer::read(reth, base.mtu());
+        let answer = Answer::read(base, reth);
         self.jobs.push_back(Job { psn: first, msn, repeated: false, answer });
         self.expected = first.add(packets);
         Ok(())
@@ -342,6 +343,11 @@ impl Responder {
         self.records.reserve(limit - self.records.len());
         self.jobs.reserve(limit.saturating_sub(self.jobs.len()));
         self.records.push_back(record);
+    }
+
+    /// Whether a message, arriving or still to come, has claimed a receive.
+    pub(super) fn has_claimed(&self) -> bool {
+        self.assembly.has_claimed()
     }
 
     /// The receive that the arriving message has claimed.

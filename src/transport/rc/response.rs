@@ -19,6 +19,10 @@ impl Requester {
         payload: &[u8],
     ) {
         let psn = headers.psn;
+        // Also an ACK of what is acknowledged already may bring credits.
+        if psn.is_within(self.oldest.previous(), self.highest) {
+            self.learn_credits(base, ctx, &headers.message);
+        }
         if !psn.is_within(self.oldest, self.highest) {
             ctx.count(match headers.message {
                 Message::Acknowledge(Aeth { syndrome: Syndrome::Ack(_), .. }) => {
@@ -44,6 +48,20 @@ impl Requester {
                 self.on_atomic_response(base, ctx, psn, original);
             }
             _ => ctx.count(Counter::DropUnexpectedOpcode),
+        }
+    }
+
+    fn learn_credits(&mut self, base: &Base, ctx: &mut Context<'_>, message: &Message) {
+        let (Message::Acknowledge(aeth)
+        | Message::AtomicAcknowledge(aeth, _)
+        | Message::ReadResponseFirst(aeth)
+        | Message::ReadResponseLast(aeth)
+        | Message::ReadResponseOnly(aeth)) = *message
+        else {
+            return;
+        };
+        if self.credit_limit.learn(aeth) {
+            ctx.ready.push(base.slot);
         }
     }
 

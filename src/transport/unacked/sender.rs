@@ -3,7 +3,8 @@
 
 use crate::queue::{CompletionStatus, QueuePairState, SendFlags, SendHead, SendOperation};
 use crate::time::Instant;
-use crate::transport::burst::BurstWriter;
+use crate::transport::burst::{BurstWriter, packet_size};
+use crate::transport::congestion::on_the_line;
 use crate::transport::context::{Base, Context, Peer};
 use crate::transport::counters::Counter;
 use crate::transport::local;
@@ -106,8 +107,10 @@ impl Sender {
                 return;
             }
             let price = cost(1, payload as u64);
-            let now = ctx.now;
-            if let Err(until) = ctx.path(peer.path).pace.pay(now, price) {
+            let bytes = packet_size(&headers, payload);
+            let bytes = on_the_line(bytes, 1, peer.flow.destination.is_ipv6());
+            let (now, options) = (ctx.now, ctx.congestion);
+            if let Err(until) = ctx.path(peer.path).pace.pay(now, options, price, bytes) {
                 self.paced_until = Some(until);
                 return;
             }

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use uroce::engine::{EngineOptions, Limits};
+use uroce::engine::{CongestionOptions, EngineOptions, Limits};
 use uroce::queue::{
     Access, AddressVector, PathMtu, QueueCapacities, QueuePairAttributes, QueuePairKind,
     QueuePairState,
@@ -49,8 +49,11 @@ pub struct Setup {
     /// Packets in a burst at most.
     pub max_segments: usize,
     pub migration: bool,
+    /// We tell the peer how many receives are posted.
+    pub finite_credits: bool,
     pub ipv6: bool,
     pub limits: Limits,
+    pub congestion: CongestionOptions,
     pub send_start: u32,
     pub receive_start: u32,
 }
@@ -77,8 +80,10 @@ impl Default for Setup {
             link_mtu: 9000,
             max_segments: 16,
             migration: true,
+            finite_credits: false,
             ipv6: false,
             limits: Limits::default(),
+            congestion: CongestionOptions::default(),
             send_start: 0,
             receive_start: 0,
         }
@@ -117,7 +122,9 @@ impl Setup {
     pub fn engine_options(&self) -> EngineOptions {
         EngineOptions {
             migration: self.migration,
+            finite_credits: self.finite_credits,
             limits: self.limits,
+            congestion: self.congestion,
             ..EngineOptions::new(7, vec![self.our_address()])
         }
     }
