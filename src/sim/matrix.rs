@@ -43,6 +43,8 @@ pub enum Row {
     UcWrite,
     /// Datagram, with immediate data or without.
     UdSend,
+    /// Datagram to a group.
+    UdGroup,
     /// SEND on an extended reliable connection, in any form.
     XrcSend,
     /// WRITE on an extended reliable connection, in any form.
@@ -78,7 +80,7 @@ pub enum Column {
 
 impl Row {
     /// All of them.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::Send,
         Self::SendImmediate,
         Self::SendInvalidate,
@@ -97,6 +99,7 @@ impl Row {
         Self::UcSend,
         Self::UcWrite,
         Self::UdSend,
+        Self::UdGroup,
         Self::XrcSend,
         Self::XrcWrite,
         Self::XrcRead,
@@ -104,7 +107,8 @@ impl Row {
     ];
 
     /// Those that nobody acknowledges.
-    pub(super) const UNACKED: [Self; 3] = [Self::UcSend, Self::UcWrite, Self::UdSend];
+    pub(super) const UNACKED: [Self; 4] =
+        [Self::UcSend, Self::UcWrite, Self::UdSend, Self::UdGroup];
 
     /// Name in tables.
     pub const fn name(self) -> &'static str {
@@ -127,6 +131,7 @@ impl Row {
             Self::UcSend => "uc_send",
             Self::UcWrite => "uc_write",
             Self::UdSend => "ud_send",
+            Self::UdGroup => "ud_group",
             Self::XrcSend => "xrc_send",
             Self::XrcWrite => "xrc_write",
             Self::XrcRead => "xrc_read",
@@ -221,6 +226,7 @@ impl Matrix {
                 | Row::UcSend
                 | Row::UcWrite
                 | Row::UdSend
+                | Row::UdGroup
                 | Row::XrcSend
                 | Row::XrcWrite
         );

@@ -289,6 +289,7 @@ fn unacked_scenario(
         spoiled: false,
     });
     let end = |node: usize| UnackedPlan {
+        joins: false,
         kind,
         node,
         peers: vec![1 - node],
