@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use crate::memory::WindowId;
 use crate::queue::QueuePairQueues;
 use crate::time::Instant;
 use crate::wire::{Psn, Qpn};
@@ -16,6 +17,8 @@ pub(super) struct Channel {
     pub(super) number: Option<Qpn>,
     /// The end that it is connected to.
     pub(super) peer: usize,
+    /// Its memory window.
+    pub(super) window: Option<WindowId>,
     /// Nothing happens to what it sends.
     pub(super) is_spared: bool,
     /// Without acknowledgements: where its receives are.

@@ -1,6 +1,6 @@
 //! What a packet on the network is about, as far as counting needs it.
 
-use crate::wire::{Aeth, Headers, Message, Packet, Qpn, SendTail, Service, Syndrome};
+use crate::wire::{Aeth, Headers, Message, Packet, Qpn, Rkey, SendTail, Service, Syndrome};
 
 use super::credits::{Begins, Told};
 use super::matrix::Row;
@@ -14,6 +14,8 @@ pub(super) struct Seen {
     pub(super) pause: Option<u64>,
     pub(super) destination: Qpn,
     pub(super) psn: u32,
+    /// The key of the receiver's memory that it names.
+    pub(super) key: Option<Rkey>,
     /// Nobody may answer it.
     pub(super) is_unacked: bool,
     /// Who sent a datagram.
@@ -38,6 +40,7 @@ pub(super) fn classify(bytes: &[u8]) -> Option<Seen> {
     };
     let is_request = headers.message.operation().is_some_and(|one| one.is_request());
     let (destination, psn) = (headers.destination, headers.psn.value());
+    let key = key(&headers.message);
     let (is_unacked, source) = match headers.service {
         Service::Uc => (true, None),
         Service::Ud(deth) => (true, Some(deth.source)),
@@ -51,6 +54,7 @@ pub(super) fn classify(bytes: &[u8]) -> Option<Seen> {
         pause,
         destination,
         psn,
+        key,
         is_unacked,
         source,
         needs_receive,
@@ -92,6 +96,30 @@ fn told(message: &Message) -> Option<Told> {
     };
     let Syndrome::Ack(credits) = aeth.syndrome else { return None };
     Some(Told { finished: aeth.msn.value(), credits: credits.count() })
+}
+
+impl Seen {
+    /// What it is if its key is one of the receiver's window.
+    pub(super) fn through_window(self) -> Self {
+        let row = match self.row {
+            Some(Row::Write) => Some(Row::WindowWrite),
+            Some(Row::Read) => Some(Row::WindowRead),
+            Some(Row::SendInvalidate) => Some(Row::WindowInvalidate),
+            row => row,
+        };
+        Self { row, ..self }
+    }
+}
+
+const fn key(message: &Message) -> Option<Rkey> {
+    match message {
+        Message::WriteFirst(reth) | Message::WriteOnly(reth, _) | Message::ReadRequest(reth) => {
+            Some(reth.key)
+        }
+        Message::SendLast(SendTail::Invalidate(key))
+        | Message::SendOnly(SendTail::Invalidate(key)) => Some(*key),
+        _ => None,
+    }
 }
 
 /// Packets for which a receive is looked for, where nobody can ask the sender to wait.

@@ -34,9 +34,18 @@ impl World {
                     node.window(end.node, &mut self.rng, &mut self.oracle)
                 };
                 let windows = [window(), window()];
+                let node = &mut self.nodes[end.node];
+                let grant = node.grant(end.node, &mut self.rng, &mut self.oracle);
                 let index = on_node[end.node];
                 on_node[end.node] += 1;
-                self.ends.push(End::new(&self.scenario, end.clone(), index, queues, windows));
+                self.ends.push(End::new(
+                    &self.scenario,
+                    end.clone(),
+                    index,
+                    queues,
+                    windows,
+                    grant,
+                ));
             }
             let connection = self.phases.len();
             self.phases.push(Phase::Down);
@@ -77,6 +86,7 @@ impl World {
             let requests = &self.ends[ends[side]].plan.requests;
             let only_messages = requests.iter().all(|one| !one.operation.is_answered());
             self.network.name_end(ends[side], ends[side ^ 1], number, only_messages);
+            self.network.name_window(ends[side], self.ends[ends[side]].grant.window());
         }
         let first_psns = self.first_psns(&plan);
         for side in [0, 1] {
@@ -195,6 +205,7 @@ impl World {
         let end = &mut self.ends[end];
         end.window.start_over(&mut self.nodes[node]);
         end.own_window.start_over(&mut self.nodes[node]);
+        end.grant.start_over(&mut self.nodes[node]);
     }
 }
 

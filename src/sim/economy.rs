@@ -58,7 +58,7 @@ impl Ideal {
                 self.reads += 1;
                 self.responses += 1;
             }
-            Operation::LocalInvalidate => {}
+            Operation::LocalInvalidate | Operation::BindWindow => {}
             _ => self.payload += packets,
         }
     }

@@ -22,6 +22,7 @@ mod end;
 mod endings;
 mod exhaustive;
 mod fabric;
+mod grants;
 mod group;
 mod many;
 mod matrix;

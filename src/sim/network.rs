@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use crate::engine::{Port, PortCapabilities};
 use crate::fault::{Delivery, Direction, DropCause, Fate, Faults, PacketView};
+use crate::memory::WindowId;
 use crate::queue::QueuePairQueues;
 use crate::rng::Rng;
 use crate::time::{Instant, SECOND};
@@ -187,6 +188,19 @@ impl Network {
         self.channels[end].ledger = Ledger::new(first_psn, path_mtu);
     }
 
+    /// The end has a memory window: what goes through it is counted apart.
+    pub(super) fn name_window(&mut self, end: usize, window: WindowId) {
+        self.channels[end].window = Some(window);
+    }
+
+    /// What a packet is about, and whether it goes through the receiver's window.
+    fn look_at(&self, bytes: &[u8]) -> Option<Seen> {
+        let seen = classify(bytes)?;
+        let window = self.end_of(seen.destination).and_then(|end| self.channels[end].window);
+        let named = seen.key.map(WindowId::of_key);
+        Some(if named.is_some() && named == window { seen.through_window() } else { seen })
+    }
+
     /// The end has no acknowledgements: packets that find none of these receives are lost.
     pub(super) fn watch_receives(&mut self, end: usize, queues: Arc<QueuePairQueues>) {
         self.channels[end].receives = Some(queues);
@@ -281,7 +295,7 @@ impl Network {
         let mut together: Option<(Instant, Flight)> = None;
         for (index, bytes) in slot[..burst.length].chunks(burst.segment.max(1)).enumerate() {
             let identification = identification(self.capabilities.identification, burst, index);
-            let seen = classify(bytes);
+            let seen = self.look_at(bytes);
             if burst.flow.destination.is_multicast() {
                 self.send_to_group(now, from, (burst, identification, bytes), seen);
                 continue;

@@ -34,7 +34,7 @@ impl World {
             }
         };
         let operation = SendOperation::AtomicWrite { remote, value };
-        Target { operation, action: Action::Write(place), message: None }
+        Target::new(operation, Action::Write(place), None)
     }
 
     /// A shared word of the peer; another one where a failed request may have left its traces.
@@ -68,6 +68,6 @@ impl World {
             placement: FlushPlacement::GlobalVisibility,
             selectivity: if is_whole { FlushSelectivity::Region } else { FlushSelectivity::Range },
         };
-        Target { operation, action: Action::Flush, message: None }
+        Target::new(operation, Action::Flush, None)
     }
 }

@@ -21,6 +21,8 @@ const MESSAGE: u64 = 64 * 1024;
 const LONG_READ: u64 = 136 * 1024;
 /// Bytes of defective requests, at most: they must fit the small memories that they may not use.
 const DEFECTIVE: usize = 192;
+/// Bytes of what goes through a window, nearly.
+const WINDOWED: u64 = 6000;
 const ZONE: usize = 144 * 1024;
 const TARGET: usize = 192 * 1024;
 /// One seed in so many has queue pairs without acknowledgements too.
@@ -230,6 +232,8 @@ fn end(rng: &mut Rng, nodes: &[NodePlan], node: usize, path_mtu: PathMtu, per_en
     let late = *pick(rng, &[20, 200, 1500]) * MICROSECOND;
     let count = rng.between(per_end, per_end + per_end / 2);
     let only_messages = rng.chance(1, 6);
+    let first = rng.chance(3, 4).then(|| Planned::new(Operation::BindWindow, 0));
+    let others = (0..count).map(|_| request(rng, path_mtu, only_messages)).collect::<Vec<_>>();
     EndPlan {
         node,
         psn: psn & 0x00ff_ffff,
@@ -239,13 +243,13 @@ fn end(rng: &mut Rng, nodes: &[NodePlan], node: usize, path_mtu: PathMtu, per_en
         receive_depth: *pick(rng, &[1, 4, 16, 64]),
         late_receives: rng.chance(1, 3).then_some(Span(0, late)),
         completion_queues: [rng.below(queues) as usize, rng.below(queues) as usize],
-        requests: (0..count).map(|_| request(rng, path_mtu, only_messages)).collect(),
+        requests: first.into_iter().chain(others).collect(),
         drains: Vec::new(),
     }
 }
 
 fn request(rng: &mut Rng, path_mtu: PathMtu, only_messages: bool) -> Planned {
-    let operation = match rng.below(if only_messages { 22 } else { 32 }) {
+    let operation = match rng.below(if only_messages { 22 } else { 36 }) {
         0..=5 => Operation::Send,
         6..=9 => Operation::SendImmediate,
         10..=12 => Operation::SendInvalidate,
@@ -254,14 +258,18 @@ fn request(rng: &mut Rng, path_mtu: PathMtu, only_messages: bool) -> Planned {
         22..=25 => Operation::Read,
         26..=28 => Operation::CompareSwap,
         29..=30 => Operation::FetchAdd,
-        _ => Operation::LocalInvalidate,
+        31 => Operation::LocalInvalidate,
+        _ => Operation::BindWindow,
     };
     let length = match operation {
         Operation::CompareSwap | Operation::FetchAdd => 8,
-        Operation::LocalInvalidate => 0,
+        Operation::LocalInvalidate | Operation::BindWindow => 0,
         Operation::Read if rng.chance(1, 16) => rng.between(MESSAGE - 2, LONG_READ) as usize,
         _ => length(rng, path_mtu),
     };
+    let window = rng.chance(1, 2) && may_use_window(operation);
+    // Most of what goes through a window must fit it.
+    let length = if window { length.min(rng.below(WINDOWED) as usize) } else { length };
     let can_inline =
         length <= 128 && !matches!(operation, Operation::Read) && !operation.is_atomic();
     let is_inline = can_inline && rng.chance(1, 3);
@@ -281,9 +289,16 @@ fn request(rng: &mut Rng, path_mtu: PathMtu, only_messages: bool) -> Planned {
         solicited: operation.is_message() && rng.chance(1, 3),
         fence: rng.chance(1, 8),
         overlap: rng.chance(1, 4),
-        window: matches!(operation, Operation::Write | Operation::Read) && rng.chance(1, 4),
+        window,
         defect: None,
     }
+}
+
+const fn may_use_window(operation: Operation) -> bool {
+    matches!(
+        operation,
+        Operation::Write | Operation::WriteImmediate | Operation::Read | Operation::SendInvalidate
+    )
 }
 
 fn length(rng: &mut Rng, path_mtu: PathMtu) -> usize {
@@ -389,9 +404,14 @@ fn forbid(connection: &mut ConnectionPlan, rng: &mut Rng) {
     }
 }
 
+const WINDOW_DEFECTS: [Defect; 4] =
+    [Defect::WindowBounds, Defect::WindowRights, Defect::WindowOfAnother, Defect::Binding];
+
 fn defective(rng: &mut Rng) -> Planned {
     // What a queue pair does not allow is decided for the connection.
-    let defect = match *pick(rng, &Defect::ALL) {
+    // Windows have many rules, and requests that come down to another defect if none is bound.
+    let kinds = if rng.chance(1, 4) { &WINDOW_DEFECTS[..] } else { &Defect::ALL[..] };
+    let defect = match *pick(rng, kinds) {
         Defect::NotAllowed => Defect::RemoteKey,
         other => other,
     };
@@ -427,14 +447,20 @@ fn defective(rng: &mut Rng) -> Planned {
         ],
         Defect::LocalRights => &[Operation::Read, Operation::CompareSwap],
         Defect::LocalInvalidateKey => &[Operation::LocalInvalidate],
+        Defect::WindowBounds | Defect::WindowRights | Defect::WindowOfAnother => {
+            &[Operation::Write, Operation::WriteImmediate, Operation::Read]
+        }
+        Defect::Binding => &[Operation::BindWindow],
     };
     let operation = *pick(rng, operations);
     let most = if rng.chance(1, 3) { 20_000 } else { DEFECTIVE as u64 };
     let any = rng.between(1, most) as usize;
     let length = match operation {
         _ if operation.needs_alignment() => 8,
-        Operation::LocalInvalidate => 0,
-        _ if defect == Defect::LocalRights => any.min(DEFECTIVE),
+        Operation::LocalInvalidate | Operation::BindWindow => 0,
+        _ if defect == Defect::LocalRights || WINDOW_DEFECTS.contains(&defect) => {
+            any.min(DEFECTIVE)
+        }
         _ => any,
     };
     let segments = match operation {

@@ -35,11 +35,13 @@ pub enum Operation {
     AtomicWrite,
     /// FLUSH, of a range or of everything.
     Flush,
+    /// Binding of the own memory window; if that is bound, its invalidation.
+    BindWindow,
 }
 
 impl Operation {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Send,
         Self::SendImmediate,
         Self::SendInvalidate,
@@ -51,6 +53,7 @@ impl Operation {
         Self::LocalInvalidate,
         Self::AtomicWrite,
         Self::Flush,
+        Self::BindWindow,
     ];
 
     /// Whether it consumes a receive of the peer.
@@ -93,10 +96,17 @@ impl Operation {
             Self::Flush => Access::FLUSH_GLOBAL,
             Self::Read => Access::REMOTE_READ,
             Self::CompareSwap | Self::FetchAdd => Access::REMOTE_ATOMIC,
-            Self::Send | Self::SendImmediate | Self::SendInvalidate | Self::LocalInvalidate => {
-                Access::NONE
-            }
+            Self::Send
+            | Self::SendImmediate
+            | Self::SendInvalidate
+            | Self::LocalInvalidate
+            | Self::BindWindow => Access::NONE,
         }
+    }
+
+    /// Whether it sends nothing.
+    pub const fn is_local(self) -> bool {
+        matches!(self, Self::LocalInvalidate | Self::BindWindow)
     }
 
     /// Whether it is an atomic operation.
@@ -126,7 +136,8 @@ pub struct Planned {
     pub fence: bool,
     /// May overlap other accesses of the peer's memory.
     pub overlap: bool,
-    /// A WRITE or READ of the memory that SENDs with invalidate name.
+    /// A WRITE or READ of memory whose key can be invalidated, or through the peer's window if that
+    /// is bound; a SEND that invalidates that window rather than the memory's key.
     pub window: bool,
     /// What is wrong with it.
     pub defect: Option<Defect>,

@@ -65,6 +65,8 @@ pub(super) fn all() -> Vec<Exhaustive> {
     all.push(drained("drained_in_silence", false));
     all.push(starts_late());
     all.push(retries_exhausted());
+    all.push(window_used_and_ended());
+    all.push(exhaustive("bind_between_writes", bind_between_writes(), vec![]));
     all.extend(without_acknowledgements());
     all.extend(with_shared_queues());
     all
@@ -207,6 +209,28 @@ fn retries_exhausted() -> Exhaustive {
     let mut exhaustive = Exhaustive::new(scenario, Selection::All);
     exhaustive.rest = ScriptedFate::Drop;
     exhaustive
+}
+
+/// One request after the other: the peer's window is written, read and ended, and the peer binds it
+/// again.
+fn window_used_and_ended() -> Exhaustive {
+    let through = |operation, length| Planned { window: true, ..Planned::new(operation, length) };
+    let requests = vec![
+        Planned::new(Operation::Send, 10),
+        through(Operation::Write, 300),
+        through(Operation::Read, 300),
+        through(Operation::SendInvalidate, 10),
+    ];
+    let binds = vec![Planned::new(Operation::BindWindow, 0); 2];
+    let mut scenario = scenario("window_used_and_ended", requests, binds);
+    scenario.connections[0].ends[0].depth = 1;
+    Exhaustive::new(scenario, Selection::All)
+}
+
+/// A retry sends the WRITEs again, and must not bind again.
+fn bind_between_writes() -> Vec<Planned> {
+    let write = Planned::new(Operation::Write, 2 * MTU);
+    vec![write, Planned::new(Operation::BindWindow, 0), write]
 }
 
 /// Messages of five packets in all on an unreliable connection, and as many datagrams.

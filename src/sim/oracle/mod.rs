@@ -9,10 +9,12 @@
 //!  application ── post_send, post_receive ──▶ queues   order, statuses, messages and receives
 //!              ── completed ────────────────▶ memories bytes settled, claimed, being read
 //!                                             words    one order of all atomic operations
+//!                                             grants   what windows give, to whom, until when
 //! ```
 
 mod atomics;
 mod defect;
+mod grants;
 mod memory;
 mod model;
 mod notice;
@@ -27,6 +29,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub use defect::Defect;
+pub use grants::{WindowNumber, WindowUse};
 pub use model::{
     Action, Allowance, Change, Local, MemoryId, Place, QueueId, ReceiveModel, SendModel,
 };
@@ -37,12 +40,13 @@ pub use unacked::{UnackedDefect, UnackedId, UnackedPort, UnackedSend};
 pub use violation::{Rule, Violation};
 
 use atomics::Word;
+use grants::Grants;
 use memory::{Bytes, MemoryModel};
 use queue::{Effect, Message, PendingReceive, PendingSend, QueuePairModel, check_message};
 use unacked::UnackedQueue;
 
 use crate::memory::OwnedMemory;
-use crate::queue::{Completion, CompletionKind, CompletionStatus};
+use crate::queue::{Attachment, Completion, CompletionKind, CompletionStatus};
 
 /// See the module's text.
 #[derive(Debug, Default)]
@@ -53,6 +57,7 @@ pub struct Oracle {
     queues: Vec<QueuePairModel>,
     words: BTreeMap<(MemoryId, usize), Word>,
     unacked: Vec<UnackedQueue>,
+    grants: Grants,
     shared: shared::Shared,
 }
 
@@ -164,8 +169,13 @@ impl Oracle {
 
     /// Both ends of a connection are idle, and none of its packets is under way.
     pub fn disconnect(&mut self, queue: QueueId) -> Result<(), Violation> {
+        self.now += 1;
+        let peer = self.queues[queue.0].peer;
+        for side in [queue, peer] {
+            self.grants.disconnected(side, self.now);
+        }
         self.finish_queue(queue)?;
-        self.finish_queue(self.queues[queue.0].peer)
+        self.finish_queue(peer)
     }
 
     /// Whether every memory has the bytes that it may have now.
@@ -220,9 +230,7 @@ impl Oracle {
             Local::Inline(_) => Vec::new(),
         };
         match model.action {
-            Action::Send | Action::LocalInvalidate | Action::Flush | Action::Write(None) => {
-                Effect::None
-            }
+            Action::Send | Action::Local | Action::Flush | Action::Write(None) => Effect::None,
             Action::Write(Some(place)) => {
                 let bytes = Bytes::new(data.clone(), 0, data.len().min(place.length));
                 let memory = &mut self.memories[place.memory.0];
@@ -346,6 +354,8 @@ impl Oracle {
         if completion.is_some() {
             self.check_rest(queue, request.id)?;
         }
+        let peer = self.queues[queue.0].peer;
+        self.grants.succeeded(queue, peer, request.id, self.now)?;
         if let Some(number) = request.message {
             self.check_delivery(queue, number)?;
         }
@@ -439,6 +449,7 @@ impl Oracle {
             return Err(Violation::new(Rule::Status, text));
         }
         self.queues[queue.0].send_failed = true;
+        self.grants.failed(queue, request.id);
         match &request.effect {
             Effect::None => {}
             Effect::Write(place) => self.memories[place.memory.0].abandon(request.token),
@@ -533,6 +544,9 @@ impl Oracle {
         }
         check_message(queue, message, completion)?;
         self.check_established(queue)?;
+        if let Attachment::Invalidated(key) = completion.attachment {
+            self.grants.invalidated(queue, key.value(), self.now);
+        }
         self.queues[queue.0].received = number + 1;
         for place in &receive.places {
             self.memories[place.memory.0].close(receive.token)?;

@@ -70,8 +70,8 @@ pub enum Action {
     /// Completes when the WRITEs before it are in the peer's memory, as they have to be anyway when
     /// they complete.
     Flush,
-    /// Makes a key of our own invalid.
-    LocalInvalidate,
+    /// Changes keys of our own.
+    Local,
 }
 
 /// Local bytes of a send request.

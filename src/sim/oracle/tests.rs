@@ -137,12 +137,12 @@ fn of_overlapping_writes_of_a_queue_the_later_wins() {
 fn requests_complete_once_and_in_order() {
     let mut court = Court::new();
     for id in 1..=2 {
-        court.post(&model(id, Action::LocalInvalidate, CompletionKind::LocalInvalidate, b""));
+        court.post(&model(id, Action::Local, CompletionKind::LocalInvalidate, b""));
     }
     let second = success(2, CompletionKind::LocalInvalidate);
     assert_eq!(rule(court.sent(second)), Rule::Completion);
     let mut court = Court::new();
-    court.post(&model(1, Action::LocalInvalidate, CompletionKind::LocalInvalidate, b""));
+    court.post(&model(1, Action::Local, CompletionKind::LocalInvalidate, b""));
     court.sent(success(1, CompletionKind::LocalInvalidate)).unwrap();
     assert_eq!(rule(court.sent(success(1, CompletionKind::LocalInvalidate))), Rule::Completion);
 }
@@ -161,7 +161,7 @@ fn an_unsignaled_request_has_no_completion_and_is_covered_by_the_next() {
 
     let mut court = Court::new();
     court.post(&quiet(1, target));
-    court.post(&model(2, Action::LocalInvalidate, CompletionKind::LocalInvalidate, b""));
+    court.post(&model(2, Action::Local, CompletionKind::LocalInvalidate, b""));
     let covering = court.sent(success(2, CompletionKind::LocalInvalidate));
     assert_eq!(rule(covering), Rule::Memory, "the covered WRITE is not there");
 }
@@ -253,7 +253,7 @@ fn a_fenced_write_does_not_come_before_an_earlier_read() {
 fn a_legal_request_fails_only_for_a_reason() {
     let fail = |prepare: fn(&mut Court), status| {
         let mut court = Court::new();
-        court.post(&model(1, Action::LocalInvalidate, CompletionKind::LocalInvalidate, b""));
+        court.post(&model(1, Action::Local, CompletionKind::LocalInvalidate, b""));
         prepare(&mut court);
         court.sent(completion(1, CompletionKind::LocalInvalidate, status))
     };
@@ -279,7 +279,7 @@ fn a_wrong_request_fails_with_its_own_status_and_everything_after_it_is_flushed(
         let mut court = Court::new();
         let request = model(1, Action::Write(None), CompletionKind::Write, b"x");
         court.post(&SendModel { defect: Some(Defect::RemoteKey), ..request });
-        court.post(&model(2, Action::LocalInvalidate, CompletionKind::LocalInvalidate, b""));
+        court.post(&model(2, Action::Local, CompletionKind::LocalInvalidate, b""));
         let first = court.sent(completion(1, CompletionKind::Write, status));
         (court, first)
     };
@@ -314,7 +314,7 @@ fn a_failed_write_may_arrive_until_the_connection_is_over_and_not_afterwards() {
 #[test]
 fn what_never_completes_is_found_at_the_end() {
     let mut court = Court::new();
-    court.post(&model(1, Action::LocalInvalidate, CompletionKind::LocalInvalidate, b""));
+    court.post(&model(1, Action::Local, CompletionKind::LocalInvalidate, b""));
     assert_eq!(rule(court.oracle.disconnect(court.queues[0])), Rule::Completion);
 }
 

@@ -33,6 +33,8 @@ pub enum Rule {
     Drain,
     /// Asynchronous events come for a reason, and when there is one.
     Notice,
+    /// A memory window gives what it was bound to give, as long as it is bound.
+    Grant,
     /// The engine's own invariants hold.
     Invariant,
 }
@@ -54,6 +56,7 @@ impl fmt::Display for Rule {
             Self::Credits => "no more messages than receives are known of",
             Self::Drain => "a drained send queue rests",
             Self::Notice => "asynchronous events for a reason",
+            Self::Grant => "windows grant what they are bound to",
             Self::Invariant => "engine invariants",
         })
     }
