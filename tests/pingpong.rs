@@ -100,7 +100,8 @@ fn different_sizes_fail_at_once_and_say_what_to_do() {
         });
         assert!(told.count() >= 1, "{}{}", stderr(&outputs[0]), stderr(&outputs[1]));
         for output in &outputs {
-            assert_eq!((status(output), stderr(output).lines().count()), (1, 1));
+            let lines = stderr(output).lines().count();
+            assert!(status(output) == 1 && (1..=7).contains(&lines), "{}", stderr(output));
         }
     }
 }

@@ -134,6 +134,11 @@ impl Bound {
         (self.base, self.length)
     }
 
+    /// What peers may do with it.
+    pub(super) const fn rights(&self) -> Access {
+        self.access
+    }
+
     /// Where in the region `length` bytes from `address` on lie, if a peer may have `need` there
     /// over queue pair `over`.
     pub(super) fn offset_of(

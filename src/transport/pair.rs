@@ -9,6 +9,7 @@ use super::counters::Counter;
 use super::effects::AsyncEvent;
 use super::fault::{Fault, FaultEvent};
 use super::halves::{ReceivingHalf, SendingHalf};
+use super::history::{FlushCause, PacketKind, Told};
 use super::rc::{Outcome, QueueOverrun};
 use super::settings::{Device, check_values, merge};
 use super::shared::Target;
@@ -17,8 +18,8 @@ use super::unacked::Arrival;
 use crate::memory::DomainId;
 use crate::queue::sync::Arc;
 use crate::queue::{
-    CompletionStatus, PathMtu, QueuePairAttributes, QueuePairKind, QueuePairQueues, QueuePairState,
-    ReceiveQueue, XrcDomainId,
+    CompletionKind, CompletionStatus, PathMtu, QueuePairAttributes, QueuePairKind, QueuePairQueues,
+    QueuePairState, ReceiveQueue, XrcDomainId,
 };
 use crate::time::Instant;
 use crate::wire::{Flow, Headers, Message, NakCode, Psn, SentBurst, Service, Xrceth};
@@ -104,6 +105,7 @@ impl QueuePair {
             return Ok(());
         }
         if to == QueuePairState::Error {
+            ctx.history.flushed_by(FlushCause::Modified { from });
             self.enter_error(ctx, None, None);
             self.receiving.forget_replies();
             return Ok(());
@@ -126,9 +128,10 @@ impl QueuePair {
             (QueuePairState::Rts, QueuePairState::Sqd) => {
                 self.drain_event_owed = attributes.drain_notification == Some(true);
             }
+            (QueuePairState::Sqe, QueuePairState::Rts) => ctx.history.recovered(),
             _ => {}
         }
-        self.base.queues.set_state(to);
+        self.change_state(ctx, to);
         ctx.ready.push(self.base.slot);
         self.settle(ctx);
         Ok(())
@@ -178,6 +181,15 @@ impl QueuePair {
         self.limiter = None;
         self.paced_until = Instant::NEVER;
         self.notified = Notified::default();
+        ctx.history.clear();
+    }
+
+    fn change_state(&self, ctx: &mut Context<'_>, to: QueuePairState) {
+        let from = self.state();
+        if from != to {
+            ctx.history.ring.state(ctx.now, from, to);
+            self.base.queues.set_state(to);
+        }
     }
 
     /// The bell was rung: something was posted.
@@ -208,6 +220,9 @@ impl QueuePair {
         payload: &[u8],
     ) {
         self.note_first_packet(ctx);
+        ctx.history.begin_step();
+        let kind = PacketKind::of(&headers.message);
+        ctx.history.received(ctx.now, kind, headers.psn, payload.len());
         count_request(ctx, &headers.message);
         if let Service::XrcRequest(Xrceth { srqn, .. }) = headers.service {
             self.base.target = ctx.shared.target(srqn, self.base.xrc_domain);
@@ -217,9 +232,11 @@ impl QueuePair {
     }
 
     /// A request with an opcode that does not exist, in a state that receives.
-    pub(crate) fn handle_unsupported(&mut self, ctx: &mut Context<'_>, psn: Psn) {
+    pub(crate) fn handle_unsupported(&mut self, ctx: &mut Context<'_>, psn: Psn, opcode: u8) {
         self.note_first_packet(ctx);
-        let outcome = self.receiving.handle_unsupported(ctx, psn);
+        ctx.history.begin_step();
+        ctx.history.received(ctx.now, PacketKind::Other, psn, 0);
+        let outcome = self.receiving.handle_unsupported(ctx, psn, opcode);
         self.act_on(ctx, outcome);
     }
 
@@ -255,11 +272,26 @@ impl QueuePair {
             FaultEvent::InvalidXrceth => ctx.event(AsyncEvent::InvalidXrceth(number)),
             FaultEvent::XrcDomainViolation => ctx.event(AsyncEvent::XrcDomainViolation(number)),
         }
+        self.file(ctx, fault.receive_status(), Some(fault.nak()));
         self.enter_error(ctx, None, fault.receive_status());
         ctx.ready.push(self.base.slot);
     }
 
+    /// Takes down why the connection ends, and who is told: the receive that the message has
+    /// claimed, or else the application by an event.
+    fn file(
+        &mut self,
+        ctx: &mut Context<'_>,
+        status: Option<CompletionStatus>,
+        answered: Option<NakCode>,
+    ) {
+        let id = status.and_then(|_| self.receiving.claimed());
+        let kind = status.map(|_| CompletionKind::Receive);
+        ctx.file_found(&self.base, Told { status, id, kind, answered });
+    }
+
     fn on_overrun(&mut self, ctx: &mut Context<'_>) {
+        self.file(ctx, None, None);
         ctx.event(AsyncEvent::QueuePairFatal(self.base.number()));
         self.flush(ctx, None, None);
         self.receiving.forget_replies();
@@ -272,12 +304,14 @@ impl QueuePair {
         headers: &Headers,
         payload: &[u8],
     ) {
+        ctx.history.answered(ctx.now, headers, payload.len());
         self.sending.handle_response(&self.base, ctx, headers, payload);
         self.settle(ctx);
     }
 
     /// The network, by way of the host at `from`, asks us to send less.
     pub(crate) fn handle_congestion(&mut self, ctx: &mut Context<'_>, from: &IpAddr) {
+        ctx.history.ring.congestion(ctx.now);
         let heeded = ctx.congestion.roce_rp && self.slow_down(ctx, from);
         ctx.count(match heeded {
             true => Counter::ReceivedCongestionNotification,
@@ -340,12 +374,13 @@ impl QueuePair {
     /// A send request has failed. Without acknowledgements only the send queue stops, and modify
     /// brings it back (SQE); with them the connection is over.
     fn on_send_failure(&mut self, ctx: &mut Context<'_>, status: CompletionStatus) {
+        ctx.history.settle_on(self.sending.position());
         if self.base.queues.kind().is_reliable() {
             self.enter_error(ctx, Some(status), None);
             self.receiving.forget_replies();
             return;
         }
-        self.base.queues.set_state(QueuePairState::Sqe);
+        self.change_state(ctx, QueuePairState::Sqe);
         if self.sending.flush(&self.base, ctx, Some(status)).is_err() {
             self.on_overrun(ctx);
         }
@@ -373,7 +408,7 @@ impl QueuePair {
         receive: Option<CompletionStatus>,
     ) -> bool {
         let before = self.state();
-        self.base.queues.set_state(QueuePairState::Error);
+        self.change_state(ctx, QueuePairState::Error);
         let sends = self.sending.flush(&self.base, ctx, send);
         let receives = self.receiving.flush(&self.base, ctx, receive);
         if before != QueuePairState::Error && self.base.queues.shares_receives() {

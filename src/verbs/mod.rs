@@ -31,7 +31,8 @@ mod xrc;
 
 pub use crate::engine::{
     AsyncEvent, AsyncEventKind, CongestionError, CongestionOptions, ControlError, Counter,
-    Counters, FlowRate, GroupError, Limits, ModifyError, QueuePairStatus,
+    Counters, Failure, FlowRate, GroupError, History, HistoryEvent, Limits, ModifyError,
+    QueuePairStatus, Record,
 };
 pub use crate::host::Gid;
 pub use crate::link::JoinError;
@@ -43,6 +44,7 @@ pub use crate::queue::{
     SendOperation, SendRequest, Sge, WindowBind, WindowId, WindowKind,
 };
 pub use crate::wire::{Immediate, Lkey, Psn, QKey, Qpn, Rkey, Srqn};
+pub use crate::words::{Explanation, Fact};
 pub use address::AddressHandle;
 pub use attributes::{AtomicScope, Capability, DeviceAttributes, PortAttributes};
 pub use completion::{CompletionChannel, CompletionQueue};
