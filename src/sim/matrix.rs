@@ -37,6 +37,8 @@ pub enum Row {
     UcWrite,
     /// Datagram, with immediate data or without.
     UdSend,
+    /// Datagram to a group.
+    UdGroup,
     /// SEND on an extended reliable connection, in any form.
     XrcSend,
     /// WRITE on an extended reliable connection, in any form.
@@ -72,7 +74,7 @@ pub enum Column {
 
 impl Row {
     /// All of them.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Send,
         Self::SendImmediate,
         Self::SendInvalidate,
@@ -88,6 +90,7 @@ impl Row {
         Self::UcSend,
         Self::UcWrite,
         Self::UdSend,
+        Self::UdGroup,
         Self::XrcSend,
         Self::XrcWrite,
         Self::XrcRead,
@@ -95,7 +98,8 @@ impl Row {
     ];
 
     /// Those that nobody acknowledges.
-    pub(super) const UNACKED: [Self; 3] = [Self::UcSend, Self::UcWrite, Self::UdSend];
+    pub(super) const UNACKED: [Self; 4] =
+        [Self::UcSend, Self::UcWrite, Self::UdSend, Self::UdGroup];
 
     /// Name in tables.
     pub const fn name(self) -> &'static str {
@@ -115,6 +119,7 @@ impl Row {
             Self::UcSend => "uc_send",
             Self::UcWrite => "uc_write",
             Self::UdSend => "ud_send",
+            Self::UdGroup => "ud_group",
             Self::XrcSend => "xrc_send",
             Self::XrcWrite => "xrc_write",
             Self::XrcRead => "xrc_read",
@@ -200,6 +205,7 @@ impl Matrix {
                 | Row::UcSend
                 | Row::UcWrite
                 | Row::UdSend
+                | Row::UdGroup
                 | Row::XrcSend
                 | Row::XrcWrite
         );

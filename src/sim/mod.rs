@@ -21,6 +21,7 @@ mod end;
 mod endings;
 mod exhaustive;
 mod fabric;
+mod group;
 mod many;
 mod matrix;
 mod network;

@@ -265,6 +265,7 @@ fn unacked_scenario(
         spoiled: false,
     });
     let end = |node: usize| UnackedPlan {
+        joins: false,
         kind,
         node,
         peers: vec![1 - node],
