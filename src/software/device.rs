@@ -101,6 +101,8 @@ impl Device {
         };
         let mtu = link.capabilities().mtu;
         let engine = Engine::new(engine_options, link.capabilities());
+        // Not those that were asked for: what is possible.
+        let limits = *engine.limits();
         let has_thread = options.drive == Drive::Thread;
         let driver = Arc::new(Driver::new(engine, link, has_thread)?);
         let attend = || Attendant::start(&name, interface.as_ref(), &driver, &counters);
@@ -113,7 +115,7 @@ impl Device {
             name,
             interface,
             addresses,
-            limits: options.limits,
+            limits,
             mtu,
             slot,
             is_guest,

@@ -121,6 +121,10 @@ counters! {
     ReceivedReadRequest => "rx_read_requests",
     /// Atomic requests of peers that arrived, repeated ones included.
     ReceivedAtomicRequest => "rx_atomic_requests",
+    /// ATOMIC WRITE requests of peers that arrived, repeated ones included.
+    ReceivedAtomicWriteRequest => "rx_atomic_write_requests",
+    /// FLUSH requests of peers that arrived, repeated ones included.
+    ReceivedFlushRequest => "rx_flush_requests",
     /// Our SENDs that were carried out, whether they gave a completion or not.
     FinishedSend => "finished_sends",
     /// Our WRITEs that were carried out, whether they gave a completion or not.
@@ -129,6 +133,10 @@ counters! {
     FinishedRead => "finished_reads",
     /// Our atomics that were carried out, whether they gave a completion or not.
     FinishedAtomic => "finished_atomics",
+    /// Our ATOMIC WRITEs that were carried out, whether they gave a completion or not.
+    FinishedAtomicWrite => "finished_atomic_writes",
+    /// Our FLUSHes that were carried out, whether they gave a completion or not.
+    FinishedFlush => "finished_flushes",
     /// Receives that were filled.
     FilledReceive => "filled_receives",
     /// Send requests that ended with an error, flushed ones left out.

@@ -506,6 +506,8 @@ fn count_request(ctx: &mut Context<'_>, message: &Message) {
         Message::CompareSwap(_) | Message::FetchAdd(_) => {
             ctx.count(Counter::ReceivedAtomicRequest);
         }
+        Message::AtomicWrite(_) => ctx.count(Counter::ReceivedAtomicWriteRequest),
+        Message::Flush(..) => ctx.count(Counter::ReceivedFlushRequest),
         _ => {}
     }
 }

@@ -131,6 +131,8 @@ pub(super) fn count_finished(ctx: &mut Context<'_>, operation: &SendOperation) {
         CompletionKind::CompareSwap | CompletionKind::FetchAdd => {
             ctx.count(Counter::FinishedAtomic);
         }
+        CompletionKind::AtomicWrite => ctx.count(Counter::FinishedAtomicWrite),
+        CompletionKind::Flush => ctx.count(Counter::FinishedFlush),
         _ => {}
     }
 }

@@ -5,9 +5,12 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 
 use super::futures::NextEvent;
-use super::{CompletionQueue, DeviceInfo, ProtectionDomain, VerbsError};
+use super::{
+    CompletionQueue, Counter, DeviceAttributes, DeviceInfo, PortAttributes, PortState,
+    ProtectionDomain, VerbsError,
+};
 use crate::engine::{AsyncEvent, CongestionOptions, Engine, FlowRate, Limits};
-use crate::host::Gid;
+use crate::host::{Gid, interface_named};
 use crate::link::Link;
 use crate::memory::OnDemandCapabilities;
 use crate::software::{Device, DeviceCounters, DeviceOptions};
@@ -76,6 +79,31 @@ impl Context {
     /// The device's limits.
     pub fn limits(&self) -> &Limits {
         self.device.limits()
+    }
+
+    /// What the device is and gives out (`ibv_query_device`).
+    pub fn query_device(&self) -> DeviceAttributes {
+        DeviceAttributes::of_interface(self.device.interface(), self.device.limits())
+    }
+
+    /// What the port is at this moment (`ibv_query_port`): its state and MTU are the interface's,
+    /// its GID table that with which the device was opened.
+    ///
+    /// # Errors
+    /// The device belongs to the process that this one was forked from.
+    pub fn query_port(&self) -> Result<PortAttributes, VerbsError> {
+        let mut info = self.info();
+        if let Some(interface) = self.device.interface() {
+            let now = interface_named(&interface.name).filter(|now| now.index == interface.index);
+            // One that is gone carries nothing.
+            info.state = now.map_or(PortState::Disabled, |now| PortState::of(&now));
+        }
+        let counters = self.counters()?.engine;
+        Ok(PortAttributes {
+            bad_partition_keys: counters.get(Counter::DropPkeyMismatch),
+            bad_queue_keys: counters.get(Counter::DropQkeyMismatch),
+            ..PortAttributes::of(&info)
+        })
     }
 
     /// Our own address number `index`.

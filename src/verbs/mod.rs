@@ -15,6 +15,7 @@
 //! Work requests and completions are the types of [`crate::queue`], re-exported here.
 
 mod address;
+mod attributes;
 mod completion;
 mod connect;
 mod context;
@@ -43,6 +44,7 @@ pub use crate::queue::{
 };
 pub use crate::wire::{Immediate, Lkey, Psn, QKey, Qpn, Rkey, Srqn};
 pub use address::AddressHandle;
+pub use attributes::{AtomicScope, Capability, DeviceAttributes, PortAttributes};
 pub use completion::{CompletionChannel, CompletionQueue};
 pub use connect::{ConnectOptions, Endpoint, connect_pair};
 pub use context::Context;

@@ -20,7 +20,7 @@ use super::connect::{self, ConnectOptions, Endpoint};
 use super::{
     CompletionQueue, Context, ProtectionDomain, QueuePair, SharedReceiveQueue, VerbsError,
 };
-use crate::engine::{self, QueuePairStatus, XrcFile, XrcOpen};
+use crate::engine::{self, Counters, Engine, EventSubject, QueuePairStatus, XrcFile, XrcOpen};
 use crate::queue::{
     QueuePairAttributes, QueuePairKind, QueuePairQueues, QueuePairState, XrcDomainId,
 };
@@ -194,6 +194,16 @@ impl XrcTarget {
         Ok(context.control(|engine, _| engine.query_queue_pair(number))??)
     }
 
+    /// What has been counted for this target, see [`Counters`].
+    ///
+    /// # Errors
+    /// As [`QueuePair::query`].
+    pub fn counters(&self) -> Result<Counters, VerbsError> {
+        let number = self.number();
+        let count = |engine: &mut Engine, _| engine.queue_pair_counters(number).cloned();
+        Ok(self.domain.inner.context.control(count)??)
+    }
+
     /// Takes this target from RESET or INIT to RTS, connected to the initiator `peer`.
     ///
     /// # Errors
@@ -215,7 +225,13 @@ impl Drop for XrcTarget {
         // In a forked child there is nothing to settle.
         let _ = context.device().settle();
         // It exists as long as one of its uses does.
-        let _ = context.control(|engine, _| engine.destroy_queue_pair(number));
+        let ended = context.control(|engine, _| {
+            let _ = engine.destroy_queue_pair(number);
+            engine.query_queue_pair(number).is_err()
+        });
+        if ended.unwrap_or(false) {
+            context.device().forget_events(&EventSubject::QueuePair(number));
+        }
     }
 }
 

@@ -40,10 +40,10 @@ pub struct FabricArgs {
     /// Bytes in a queue up to which nothing is marked [default: 5000]
     #[arg(long, value_name = "BYTES", requires = "scenario")]
     kmin: Option<u64>,
-    /// Bytes in a queue above which everything is marked [default: 200000]
+    /// Bytes in a queue above which everything is marked [default: 100000]
     #[arg(long, value_name = "BYTES", requires = "scenario")]
     kmax: Option<u64>,
-    /// Percent of packets that are marked at kmax, rising from none at kmin [default: 1]
+    /// Percent of packets that are marked at kmax, rising from none at kmin [default: 20]
     #[arg(long, value_name = "PERCENT", requires = "scenario",
           value_parser = clap::value_parser!(u8).range(0..=100))]
     pmax: Option<u8>,

@@ -72,6 +72,7 @@ impl World {
                 }
             }
             if is_last {
+                self.endings.note_link(posted.defect, completion.status);
                 return;
             }
         }

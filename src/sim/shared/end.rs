@@ -13,7 +13,7 @@ use crate::time::MICROSECOND;
 use crate::wire::{Psn, QKey, Qpn, Srqn};
 
 use super::super::node::{GUARD, Registered, address};
-use super::super::oracle::{LinkId, LinkPort, SharedId, Violation};
+use super::super::oracle::{LinkDefect, LinkId, LinkPort, SharedId, Violation};
 use super::super::scenario::Operation;
 use super::super::world::{Event, World};
 use super::plan::{LinkKind, LinkPlan, SharedPlan, SharedQueuePlan};
@@ -57,6 +57,7 @@ pub(super) struct PostedLink {
     pub(super) id: u64,
     pub(super) operation: Operation,
     pub(super) packets: u64,
+    pub(super) defect: Option<LinkDefect>,
 }
 
 /// A link.

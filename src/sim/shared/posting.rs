@@ -9,7 +9,7 @@ use crate::queue::{
 use crate::wire::{Immediate, Srqn};
 
 use super::super::node::GUARD;
-use super::super::oracle::{Change, LinkDefect, LinkEffect, LinkSend, Rule, Violation};
+use super::super::oracle::{Change, LinkDefect, LinkEffect, LinkSend, Rule, SharedId, Violation};
 use super::super::posting::refused;
 use super::super::scenario::Operation;
 use super::super::world::World;
@@ -140,7 +140,12 @@ impl World {
         self.network.trace.note(self.now, text);
         let link = &mut self.shared_mut().links[number];
         let packets = planned.length.div_ceil(link.plan.path_mtu.bytes()).max(1) as u64;
-        link.posted.push_back(PostedLink { id, operation: planned.operation, packets });
+        link.posted.push_back(PostedLink {
+            id,
+            operation: planned.operation,
+            packets,
+            defect: planned.defect,
+        });
         let (link, node) = (link.id, link.plan.node);
         self.oracle.post_link_send(link, model);
         self.requests += 1;
@@ -170,68 +175,93 @@ impl World {
         data: Vec<u8>,
     ) -> (SendOperation, LinkSend) {
         let immediate = Immediate(self.rng.next_u32().to_le_bytes());
-        let add = self.rng.next_u64();
-        let to = self.shared().plan.node;
-        let elsewhere = self.nodes[to].elsewhere.remote(GUARD);
-        let queues: Vec<_> = self.shared().queues.iter().map(|queue| queue.id).collect();
-        let link = &mut self.shared_mut().links[number];
-        let is_xrc = link.plan.kind == LinkKind::Xrc;
-        let named = is_xrc.then(|| queues[planned.queue]);
-        let is_wrong = planned.defect == Some(LinkDefect::RemoteDomain);
-        let at = link.target_at;
-        let written = link.targets.place(at, planned.length);
-        let landing = link.sources.place(link.source_at - planned.length, planned.length);
-        let remote = if is_wrong { elsewhere } else { link.targets.remote(at) };
-        let (mut effect, mut message) = (LinkEffect::None, None);
-        let (operation, kind) = match planned.operation {
+        let (operation, kind, effect) = match planned.operation {
             Operation::Write | Operation::WriteImmediate => {
-                link.target_at += planned.length;
-                if planned.defect.is_none() {
-                    effect = LinkEffect::Write(written);
-                }
-                if planned.operation == Operation::Write {
-                    (SendOperation::Write(remote), CompletionKind::Write)
-                } else {
-                    message = Some((named, Attachment::Immediate(immediate)));
-                    (SendOperation::WriteWithImmediate(remote, immediate), CompletionKind::Write)
-                }
+                self.link_write(number, planned, immediate)
             }
-            Operation::Read => {
-                let start = GUARD + WORD;
-                debug_assert!(planned.length <= LIBRARY, "READs stay inside");
-                let held = link.targets.memory.to_vec(start, planned.length);
-                effect = LinkEffect::Read(landing, held.expect("it is inside"));
-                (SendOperation::Read(link.targets.remote(start)), CompletionKind::Read)
-            }
-            Operation::FetchAdd => {
-                effect = LinkEffect::Atomic(landing, Change::Add(add));
-                let remote = link.targets.remote(GUARD);
-                (SendOperation::FetchAdd { remote, add }, CompletionKind::FetchAdd)
-            }
-            operation => {
-                let has_immediate = operation == Operation::SendImmediate;
-                let attachment = match has_immediate {
-                    true => Attachment::Immediate(immediate),
-                    false => Attachment::None,
-                };
-                message = Some((named, attachment));
-                let immediate = has_immediate.then_some(immediate);
-                let queue_pair = link.receiver.number();
-                let send = match (link.handle, immediate) {
-                    (Some(address), immediate) => {
-                        let to = Datagram { address, queue_pair, qkey: QKEY };
-                        SendOperation::SendTo { to, immediate }
-                    }
-                    (None, Some(immediate)) => SendOperation::SendWithImmediate(immediate),
-                    (None, None) => SendOperation::Send,
-                };
-                (send, CompletionKind::Send)
+            Operation::Read => self.link_read(number, planned),
+            Operation::FetchAdd => self.link_add(number),
+            _ => {
+                let has_immediate = planned.operation == Operation::SendImmediate;
+                let send = self.link_send(number, has_immediate.then_some(immediate));
+                (send, CompletionKind::Send, LinkEffect::None)
             }
         };
+        let message = planned.operation.is_message().then(|| {
+            let is_plain = planned.operation == Operation::Send;
+            let attachment =
+                if is_plain { Attachment::None } else { Attachment::Immediate(immediate) };
+            (self.named_model(number, planned), attachment)
+        });
         let (solicited, defect) = (planned.solicited, planned.defect);
         let model =
             LinkSend { id: 0, kind, message, signaled: false, solicited, data, effect, defect };
         (operation, model)
+    }
+
+    fn named_model(&self, number: usize, planned: &LinkRequest) -> Option<SharedId> {
+        let shared = self.shared();
+        let is_xrc = shared.links[number].plan.kind == LinkKind::Xrc;
+        is_xrc.then(|| shared.queues[planned.queue].id)
+    }
+
+    fn link_write(
+        &mut self,
+        number: usize,
+        planned: &LinkRequest,
+        immediate: Immediate,
+    ) -> (SendOperation, CompletionKind, LinkEffect) {
+        let elsewhere = self.nodes[self.shared().plan.node].elsewhere.remote(GUARD);
+        let link = &mut self.shared_mut().links[number];
+        let at = link.target_at;
+        link.target_at += planned.length;
+        let is_wrong = planned.defect == Some(LinkDefect::RemoteDomain);
+        let remote = if is_wrong { elsewhere } else { link.targets.remote(at) };
+        let effect = match planned.defect {
+            None => LinkEffect::Write(link.targets.place(at, planned.length)),
+            Some(_) => LinkEffect::None,
+        };
+        let operation = match planned.operation {
+            Operation::Write => SendOperation::Write(remote),
+            _ => SendOperation::WriteWithImmediate(remote, immediate),
+        };
+        (operation, CompletionKind::Write, effect)
+    }
+
+    fn link_read(
+        &mut self,
+        number: usize,
+        planned: &LinkRequest,
+    ) -> (SendOperation, CompletionKind, LinkEffect) {
+        let link = &self.shared().links[number];
+        let start = GUARD + WORD;
+        debug_assert!(planned.length <= LIBRARY, "READs stay inside");
+        let held = link.targets.memory.to_vec(start, planned.length).expect("it is inside");
+        let landing = link.sources.place(link.source_at - planned.length, planned.length);
+        let operation = SendOperation::Read(link.targets.remote(start));
+        (operation, CompletionKind::Read, LinkEffect::Read(landing, held))
+    }
+
+    fn link_add(&mut self, number: usize) -> (SendOperation, CompletionKind, LinkEffect) {
+        let add = self.rng.next_u64();
+        let link = &self.shared().links[number];
+        let landing = link.sources.place(link.source_at - WORD, WORD);
+        let operation = SendOperation::FetchAdd { remote: link.targets.remote(GUARD), add };
+        let effect = LinkEffect::Atomic(landing, Change::Add(add));
+        (operation, CompletionKind::FetchAdd, effect)
+    }
+
+    fn link_send(&self, number: usize, immediate: Option<Immediate>) -> SendOperation {
+        let link = &self.shared().links[number];
+        let queue_pair = link.receiver.number();
+        match (link.handle, immediate) {
+            (Some(address), immediate) => {
+                let to = Datagram { address, queue_pair, qkey: QKEY };
+                SendOperation::SendTo { to, immediate }
+            }
+            (None, Some(immediate)) => SendOperation::SendWithImmediate(immediate),
+            (None, None) => SendOperation::Send,
+        }
     }
 
     /// The queue that a request names, right or wrong; nothing if its transport names none.
