@@ -3,6 +3,7 @@
 mod demo;
 mod device;
 mod devices;
+mod dump;
 mod output;
 mod pingpong;
 mod sim;
@@ -26,6 +27,7 @@ struct Cli {
 #[derive(Subcommand, Debug)]
 enum Command {
     Demo(demo::DemoArgs),
+    Dump(dump::DumpArgs),
     Devices(devices::DevicesArgs),
     Pingpong(pingpong::PingpongArgs),
     Sim(sim::SimArgs),
@@ -39,6 +41,7 @@ pub(crate) fn main() -> ExitCode {
     };
     let outcome = match cli.command {
         Command::Demo(args) => demo::run(&args),
+        Command::Dump(args) => dump::run(&args),
         Command::Devices(args) => devices::run(&args),
         Command::Pingpong(args) => pingpong::run(&args),
         Command::Sim(args) => sim::run(&args),
