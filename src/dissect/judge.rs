@@ -10,9 +10,12 @@ pub(super) fn whole(frame: &Frame<'_>, bytes: &[u8]) -> Icrc {
     let Some((covered, wire)) = bytes.split_last_chunk::<ICRC_LENGTH>() else {
         return Icrc::default();
     };
+    if covered.len() < Bth::LENGTH {
+        return Icrc::default();
+    }
     let wire = Some(*wire);
     let unchecked = Icrc { wire, ..Icrc::default() };
-    if covered.len() < Bth::LENGTH || frame.issues.contains(Issue::Fragment) {
+    if frame.issues.contains(Issue::Fragment) {
         return unchecked;
     }
     let Some(outer) = outer(frame) else { return unchecked };
@@ -70,7 +73,7 @@ fn with_lengths(frame: &Frame<'_>, identification: Option<u16>, bytes: &[u8]) ->
         return unchecked;
     };
     if covered.len() < Bth::LENGTH {
-        return unchecked;
+        return Icrc::default();
     }
     udp.length = (UdpHeader::LENGTH + bytes.len()) as u16;
     let mut udp_bytes = [0; UdpHeader::LENGTH];

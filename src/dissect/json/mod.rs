@@ -37,9 +37,10 @@ pub fn write(
         let packet_issues = packet.map_or(Issues::NONE, |packet| packet.issues);
         issues(object, frame.issues.union(packet_issues));
         link(object, frame);
-        if let Some(packet) = packet.filter(|_| frame.is_rdma()) {
-            network(object, frame, packet);
-            transport(object, packet);
+        if frame.is_rdma() {
+            let packet = packet.copied().unwrap_or_default();
+            network(object, frame, &packet);
+            transport(object, &packet);
         }
     });
     out.push(b'\n');
