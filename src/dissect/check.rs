@@ -50,43 +50,43 @@ fn payload(packet: &RdmaPacket<'_>, operation: Operation, issues: &mut Issues) {
     let Some(length) = packet.payload_length else { return };
     let announced = packet.headers.reth.map(|reth| reth.length as usize);
     let is_path_mtu = (256..=MAX_PATH_MTU).contains(&length) && length.is_power_of_two();
-    match operation {
+    let is_announced = |test: fn(usize, usize) -> bool| announced.is_some_and(|a| test(a, length));
+    let found = match operation {
+        // A first packet is followed by at least one byte more.
+        Is::WriteFirst if is_announced(|announced, length| announced <= length) => {
+            Issue::DmaLengthMismatch
+        }
         Is::SendFirst
         | Is::SendMiddle
         | Is::WriteFirst
         | Is::WriteMiddle
         | Is::ReadResponseFirst
-        | Is::ReadResponseMiddle => {
-            if !is_path_mtu && length <= MAX_PATH_MTU {
-                issues.add(Issue::NotPathMtu);
-            }
-            // A first packet is followed by at least one byte more.
-            if announced.is_some_and(|announced| announced <= length) {
-                issues.add(Issue::DmaLengthMismatch);
-            }
+        | Is::ReadResponseMiddle
+            if !is_path_mtu && length <= MAX_PATH_MTU =>
+        {
+            Issue::NotPathMtu
         }
         Is::SendLast
         | Is::SendLastWithImmediate
         | Is::SendLastWithInvalidate
         | Is::WriteLast
         | Is::WriteLastWithImmediate
-        | Is::ReadResponseLast => {
-            if length == 0 {
-                issues.add(Issue::EmptyLast);
-            }
+        | Is::ReadResponseLast
+            if length == 0 =>
+        {
+            Issue::EmptyLast
         }
-        Is::WriteOnly | Is::WriteOnlyWithImmediate => {
-            if announced.is_some_and(|announced| announced != length) {
-                issues.add(Issue::DmaLengthMismatch);
-            }
+        Is::WriteOnly | Is::WriteOnlyWithImmediate
+            if is_announced(|announced, length| announced != length) =>
+        {
+            Issue::DmaLengthMismatch
         }
-        Is::AtomicWrite => {
-            if length != 8 || announced.is_some_and(|announced| announced != 8) {
-                issues.add(Issue::BadAtomicWrite);
-            }
+        Is::AtomicWrite if length != 8 || announced.is_some_and(|announced| announced != 8) => {
+            Issue::BadAtomicWrite
         }
-        _ => {}
-    }
+        _ => return,
+    };
+    issues.add(found);
 }
 
 fn address(packet: &RdmaPacket<'_>, operation: Operation, issues: &mut Issues) {
@@ -95,7 +95,8 @@ fn address(packet: &RdmaPacket<'_>, operation: Operation, issues: &mut Issues) {
         issues.add(Issue::DmaLengthTooLong);
     }
     let atomic_write = headers.reth.filter(|_| operation == Operation::AtomicWrite);
-    let address = headers.atomic.map(|atomic| atomic.address).or(atomic_write.map(|r| r.address));
+    let address = headers.atomic.map(|atomic| atomic.address);
+    let address = address.or_else(|| atomic_write.map(|reth| reth.address));
     if address.is_some_and(|address| !address.is_multiple_of(8)) {
         issues.add(Issue::Misaligned);
     }

@@ -76,6 +76,13 @@ pub fn is_supported(link_type: LinkType) -> bool {
     Start::of(link_type).is_some()
 }
 
+/// Whether an ethertype is one of those that are looked into.
+pub(super) fn is_known(ethertype: u16) -> bool {
+    let plain = [ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_ROCE_V1, ETHERTYPE_MAC_CONTROL];
+    let all = [&plain[..], &ETHERTYPES_VLAN, &ETHERTYPES_MPLS];
+    all.iter().any(|known| known.contains(&ethertype))
+}
+
 /// A frame on its way inwards.
 pub(super) struct Walk<'a, 'p> {
     pub(super) frame: Frame<'a>,

@@ -4,6 +4,7 @@
 //!   outer headers │ VXLAN 8 B │ Geneve 8 B + options │ GRE 4..16 B (ERSPAN 0, 8, 12, 20 B) │ MPLS │ inner
 //! ```
 
+use super::layers::is_known;
 use super::span::Span;
 
 /// A tunnel.
@@ -126,8 +127,8 @@ fn session(high: u8, low: u8) -> u16 {
 }
 
 /// The labels of an MPLS stack, taken off `rest`. What is inside is not written anywhere: IP tells
-/// itself by its version, Ethernet by a control word of zeros before it (RFC 4385, 4448); anything
-/// else is not guessed at.
+/// itself by its version; Ethernet by an ethertype that is known at its place, behind a control
+/// word of two zero bytes and a sequence number (RFC 4448) or without; anything else is left alone.
 pub(super) fn mpls(rest: &mut Span<'_>) -> Option<(Tunnel, Inner)> {
     const BOTTOM: u32 = 0x100;
     let mut labels = [None; 4];
@@ -137,17 +138,26 @@ pub(super) fn mpls(rest: &mut Span<'_>) -> Option<(Tunnel, Inner)> {
             *place = Some(label >> 12);
         }
         if label & BOTTOM != 0 {
-            let inner = match *rest.bytes.first()? >> 4 {
-                4 => Inner::Protocol(crate::wire::ETHERTYPE_IPV4),
-                6 => Inner::Protocol(crate::wire::ETHERTYPE_IPV6),
-                0 => {
-                    rest.take::<4>()?;
-                    Inner::Ethernet
-                }
-                _ => return None,
-            };
-            return Some((Tunnel::Mpls(labels), inner));
+            return Some((Tunnel::Mpls(labels), inside_mpls(rest)?));
         }
     }
     None
+}
+
+fn inside_mpls(rest: &mut Span<'_>) -> Option<Inner> {
+    const CONTROL_WORD: usize = 4;
+    match *rest.bytes.first()? >> 4 {
+        4 => return Some(Inner::Protocol(crate::wire::ETHERTYPE_IPV4)),
+        6 => return Some(Inner::Protocol(crate::wire::ETHERTYPE_IPV6)),
+        _ => {}
+    }
+    let is_ethernet = |start: usize| {
+        let ethertype = rest.bytes.get(start + 12..).and_then(|bytes| bytes.first_chunk());
+        ethertype.is_some_and(|ethertype| is_known(u16::from_be_bytes(*ethertype)))
+    };
+    if rest.bytes.starts_with(&[0, 0]) && is_ethernet(CONTROL_WORD) {
+        rest.take::<CONTROL_WORD>()?;
+        return Some(Inner::Ethernet);
+    }
+    is_ethernet(0).then_some(Inner::Ethernet)
 }

@@ -9,7 +9,7 @@ static TABLE: [u16; 256] = {
     while index < 256 {
         let (mut value, mut bit) = (index as u16, 0);
         while bit < 8 {
-            value = value >> 1 ^ GENERATOR_REFLECTED * (value & 1);
+            value = (value >> 1) ^ (GENERATOR_REFLECTED * (value & 1));
             bit += 1;
         }
         table[index] = value;

@@ -19,10 +19,11 @@ fn paths(prefix: &str, value: &Value, found: &mut BTreeSet<String>) {
                 paths(&path, value, found);
             }
         }
-        Value::Array(items) => items.iter().for_each(|item| match item {
-            Value::Object(_) => paths(&format!("{prefix}[]"), item, found),
-            _ => {}
-        }),
+        Value::Array(items) => {
+            for item in items.iter().filter(|item| item.is_object()) {
+                paths(&format!("{prefix}[]"), item, found);
+            }
+        }
         _ => {}
     }
 }

@@ -243,6 +243,7 @@ fn tunnels() -> Sample {
             .concat();
     let mpls = [&[0, 1, 0, 64, 0, 2, 1, 64][..], &roce4(&send_only())].concat();
     let wire = [&[0, 1, 1, 64, 0, 0, 0, 0][..], &inner].concat();
+    let no_control_word = [&[0, 1, 1, 64][..], &inner].concat();
     let named = |names: Value| with(good(), json!({"tunnel": names, "src": "192.0.2.1"}));
     let outer_ends = json!({"src": "198.51.100.1", "dst": "198.51.100.2"});
     let outermost = |more: Value| json!({"outer": [with(outer_ends.clone(), more)]});
@@ -297,6 +298,7 @@ fn tunnels() -> Sample {
                 with(named(json!(["mpls"])), json!({"outer": [{"labels": [16, 32]}]})),
             ),
             one(ethernet(0x8847, &wire), named(json!(["mpls"]))),
+            one(ethernet(0x8848, &no_control_word), named(json!(["mpls"]))),
             one(
                 eth4(&ip4(&outer, 4, &roce4(&send_only()))),
                 with(named(json!(["ipip"])), outermost(json!({}))),
@@ -926,7 +928,7 @@ fn crc32c(bytes: &[u8]) -> u32 {
     for byte in bytes {
         register ^= u32::from(*byte);
         for _ in 0..8 {
-            register = register >> 1 ^ 0x82f6_3b78 * (register & 1);
+            register = (register >> 1) ^ (0x82f6_3b78 * (register & 1));
         }
     }
     !register

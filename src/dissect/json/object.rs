@@ -181,8 +181,8 @@ mod tests {
             object.mac("mac", &[0, 1, 0xab, 0xff, 4, 5]);
             object.bytes("bytes", &[0, 0xfe]);
             object.object("inner", |inner| inner.shown_number("half", 0.5));
-            object.list("list", [1u64, 2], |out, value| put_number(out, value));
-            object.list("empty", [0u64; 0], |out, value| put_number(out, value));
+            object.list("list", [1u64, 2], put_number);
+            object.list("empty", [0u64; 0], put_number);
             object.null("nothing");
         });
         let value: serde_json::Value = serde_json::from_slice(&out).unwrap();
