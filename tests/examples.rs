@@ -45,3 +45,17 @@ fn rpc_answers_every_question_and_keeps_its_credits() {
         assert!(text.contains(line), "{line} is missing: {text}");
     }
 }
+
+#[test]
+fn futures_run_on_an_executor_of_a_few_lines() {
+    let text = example("futures");
+    assert!(text.contains("8 clients in one thread added up to 200"), "{text}");
+    assert!(text.contains("first came work request Some(7)"), "{text}");
+}
+
+#[test]
+fn futures_run_on_tokio() {
+    let text = example("on_tokio");
+    assert!(text.contains("4 clients and 4 servers in one thread: 40 answers"), "{text}");
+    assert!(text.contains("first came work request 9"), "{text}");
+}

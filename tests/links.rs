@@ -265,6 +265,24 @@ fn what_the_socket_drops_is_counted() {
 }
 
 #[test]
+fn a_link_tells_that_its_queue_is_more_than_half_full_while_it_is() {
+    let port = fresh_port();
+    let small = UdpOptions { receive_buffer: 64 * 1024, ..options(loopback(51), port) };
+    let mut receiver = UdpLink::open(small).unwrap();
+    let mut sender = UdpLink::open(options(loopback(52), port)).unwrap();
+    assert!(!receiver.is_pressed());
+    // Different sizes are not merged.
+    let shapes: Vec<Shape> = (0..200).map(|index| (100 + index % 7, 100 + index % 7, 0)).collect();
+    send(&mut sender, receiver.local_address(), &shapes);
+    let queue = receiver.receive_queue().unwrap().unwrap();
+    assert!(queue.used > queue.limit / 2, "{queue:?}");
+    assert_eq!(receiver.receive(16, &mut |_| {}), 16);
+    assert!(receiver.is_pressed(), "{:?}", receiver.receive_queue());
+    while receiver.receive(16, &mut |_| {}) > 0 {}
+    assert!(!receiver.is_pressed());
+}
+
+#[test]
 fn a_peer_without_a_socket_does_not_stop_sending() {
     let port = fresh_port();
     let mut sender = UdpLink::open(options(loopback(43), port)).unwrap();

@@ -201,6 +201,65 @@ fn wrong_options_are_one_line_that_names_them_and_status_2() {
 }
 
 #[test]
+fn many_queue_pairs_share_one_receive_queue() {
+    for (pairs, depth) in [("1", "1"), ("16", "16"), ("3", "500"), ("200", "500")] {
+        for events in [&[][..], &["-e"]] {
+            let options =
+                [&["-T", "srq", "-q", pairs, "-r", depth, "-s", "3000", "-n", "600", "-c"], events]
+                    .concat();
+            for output in succeed(&options, &[&options[..], &["localhost"]].concat()) {
+                let text = stdout(&output);
+                assert!(text.contains("every byte of every message was checked"), "{text}");
+                let own = text.matches("  local  address").count();
+                assert_eq!(own.to_string(), pairs, "{text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn extended_reliable_connections_carry_messages_for_the_queue_that_they_name() {
+    for (size, family) in [("1", "0"), ("65536", "0"), ("5000", "1")] {
+        for events in [&[][..], &["-e"]] {
+            let options =
+                [&["-T", "xsrq", "-g", family, "-s", size, "-n", "200", "-c"], events].concat();
+            for output in succeed(&options, &[&options[..], &["localhost"]].concat()) {
+                let text = stdout(&output);
+                assert!(text.contains("every byte of every message was checked"), "{text}");
+                assert!(text.contains("SRQN 0x"), "{text}");
+            }
+        }
+    }
+    let options = ["-T", "xsrq", "-n", "5"];
+    let [server, _] = succeed(&options, &[&options[..], &["--json", "localhost"]].concat());
+    assert!(stdout(&server).contains("5 iters in "), "{}", stdout(&server));
+}
+
+#[test]
+fn losses_delay_shared_receive_queues_and_lose_nothing() {
+    for transport in ["srq", "xsrq"] {
+        let options = ["-T", transport, "-s", "5000", "-n", "300", "-c"];
+        let fault = ["--fault", "loss=3%,duplicate=2%,reorder=2%,corrupt=1%,seed=7", "localhost"];
+        succeed(&options, &[&options[..], &fault].concat());
+    }
+}
+
+#[test]
+fn what_does_not_fit_shared_receive_queues_is_told() {
+    let few = ["pingpong", "-d", "lo", "-T", "srq", "-q", "9", "-r", "8"];
+    let output = Running::start(uroce(&few)).finish();
+    assert_eq!(status(&output), 2);
+    assert!(stderr(&output).contains("--rx-depth 8 is too small for 9 queue pairs"));
+    let options = ["-T", "srq", "--patience", "2", "-q"];
+    let [server, client] =
+        play(&[&options[..], &["4"]].concat(), &[&options[..], &["2", "localhost"]].concat());
+    assert_eq!(status(&server), 2);
+    let text = stderr(&server);
+    assert!(text.contains("2 queue pairs and this end 4"), "{text}");
+    assert_ne!(status(&client), 0);
+}
+
+#[test]
 fn several_pairs_share_the_port_of_one_host() {
     let pairs: Vec<std::thread::JoinHandle<()>> = (0..4)
         .map(|_| {

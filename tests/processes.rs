@@ -101,6 +101,14 @@ impl Process {
         self.child.wait().unwrap();
     }
 
+    /// Stops the process, or lets it go on.
+    fn signal(&self, signal: i32) {
+        #[allow(unsafe_code)]
+        // SAFETY: the call takes numbers; the process is our child and not yet waited for.
+        let result = unsafe { libc::kill(self.child.id() as libc::pid_t, signal) };
+        assert_eq!(result, 0);
+    }
+
     /// Counts of sharing: forwarded, received forwarded, programs attached.
     fn sharing(&mut self) -> [u64; 3] {
         let words = self.ask("sharing", "sharing");
@@ -408,6 +416,35 @@ fn killed_processes_are_replaced_and_the_others_go_on() {
     let mut new = ring_works(4, address, Manner::default());
     exchange(&mut others, 50);
     exchange(&mut new, 50);
+}
+
+#[test]
+fn a_stopped_process_loses_only_what_is_for_itself_while_others_come_and_go() {
+    let address = loopback(8);
+    let mut first = ring_works(2, address, Manner::default());
+    let mut stopped = ring_works(2, address, Manner::default());
+    let mut ring = ring_works(2, address, Manner::default());
+    for process in &stopped {
+        process.signal(libc::SIGSTOP);
+    }
+    exchange(&mut ring, 200);
+    // Whoever closes a socket moves the last one of the group: now they are sent elsewhere.
+    for process in &mut ring {
+        process.tell("exchange 3000");
+    }
+    first.remove(0).kill();
+    for process in &ring {
+        process.answer("exchanged");
+    }
+    // And those who join have to be found in spite of the stopped ones.
+    let mut new = ring_works(3, address, Manner::default());
+    first.remove(0).kill();
+    exchange(&mut ring, 500);
+    exchange(&mut new, 500);
+    for process in &stopped {
+        process.signal(libc::SIGCONT);
+    }
+    exchange(&mut stopped, 200);
 }
 
 #[test]

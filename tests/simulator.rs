@@ -5,7 +5,7 @@ use std::num::NonZero;
 use std::thread::available_parallelism;
 
 use uroce::queue::CompletionStatus;
-use uroce::sim::oracle::{Defect, UnackedDefect};
+use uroce::sim::oracle::{Defect, LinkDefect, UnackedDefect};
 use uroce::sim::{Endings, Exhaustive, Scenario, Summary, run_many};
 
 const SEEDS: u64 = 1000;
@@ -67,6 +67,16 @@ fn check_unacked_coverage(endings: &Endings) {
     for defect in UnackedDefect::ALL {
         let status = defect.failure().unwrap_or(CompletionStatus::Success);
         assert!(endings.unacked(Some(defect), status) > 0, "never met: {defect}");
+    }
+    for defect in LinkDefect::ALL {
+        assert!(endings.links(Some(defect), defect.status()) > 0, "never refused: {defect:?}");
+    }
+    for status in [
+        CompletionStatus::Success,
+        CompletionStatus::WorkRequestFlushed,
+        CompletionStatus::TransportRetryExceeded,
+    ] {
+        assert!(endings.links(None, status) > 0, "no link's request ended with: {status}");
     }
     for status in [CompletionStatus::Success, CompletionStatus::WorkRequestFlushed] {
         assert!(endings.unacked(None, status) > 0, "no datagram or the like ended with: {status}");

@@ -98,3 +98,65 @@ fn wrong_usage_says_what_to_do_and_exits_2() {
         assert!(message.contains(hint), "{arguments:?}: {message}");
     }
 }
+
+#[test]
+fn flows_in_a_switch_are_drawn_and_counted() {
+    let output = sim(&["--scenario", "incast", "--senders", "3", "--time", "5ms"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let drawn = text(&output);
+    assert!(drawn.contains("3 → 0 RC write") && drawn.contains("packets marked"), "{drawn}");
+    assert!(drawn.lines().all(|line| line.chars().count() <= 100), "{drawn}");
+
+    let arguments = ["--scenario", "incast", "--senders", "3", "--time", "5ms", "--json"];
+    let report = json(&arguments);
+    assert_eq!(report["flows"].as_array().unwrap().len(), 3);
+    let series = [&report["flows"][0]["rates"], &report["flows"][0]["limits"]];
+    let series = series.into_iter().chain([&report["queue"]["depths"]]);
+    let counts = ["marks", "cnps", "drops", "pauses"].map(|name| &report[name]);
+    assert!(series.chain(counts).all(|one| one.as_array().unwrap().len() == 50), "{report}");
+    assert!(report["goodput"].as_f64() > Some(5e9), "{report}");
+    assert_eq!(report, json(&arguments), "virtual time");
+
+    let paused = json(&[&arguments[..], &["--pfc", "on", "--congestion", "off"]].concat());
+    assert!(paused["pauses"].as_array().unwrap().iter().any(|count| count.as_u64() > Some(0)));
+    assert!(paused["marks"].as_array().unwrap().iter().all(|count| count == 0));
+}
+
+#[test]
+fn the_fields_of_a_scenario_are_all_documented() {
+    let documented = include_str!("../docs/congestion.md");
+    let report = json(&["--scenario", "two-flows", "--time", "1ms", "--pfc", "on", "--json"]);
+    let keys = |value: &serde_json::Value| {
+        value.as_object().unwrap().keys().cloned().collect::<Vec<String>>()
+    };
+    let parts = [&report, &report["flows"][0], &report["queue"], &report["pfc"]];
+    for key in parts.into_iter().flat_map(keys) {
+        assert!(documented.contains(&format!("`{key}`")), "{key} is not documented");
+    }
+    for (name, _) in uroce::engine::CongestionOptions::default().iter() {
+        assert!(documented.contains(&format!("| `{name}` |")), "{name} is not documented");
+    }
+    let scenarios = json(&["--scenario", "list", "--json"]);
+    let listed = text(&sim(&["--scenario", "list"]));
+    assert!(listed.lines().all(|line| line.chars().count() <= 100), "{listed}");
+    for scenario in scenarios.as_array().unwrap() {
+        assert!(listed.contains(scenario["name"].as_str().unwrap()));
+    }
+}
+
+#[test]
+fn a_scenario_that_cannot_be_says_what_can() {
+    for (arguments, hint) in [
+        (&["--scenario", "outcast"][..], "incast"),
+        (&["--senders", "3"], "--scenario"),
+        (&["--scenario", "incast", "--seeds", "3"], "cannot be used with"),
+        (&["--scenario", "incast", "--rate", "10"], "1M to 400G"),
+        (&["--scenario", "incast", "--congestion", "rpg_ai=3"], "rpg_ai_rate"),
+        (&["--scenario", "incast", "--kmin", "9", "--kmax", "3"], "--kmax 3"),
+    ] {
+        let output = sim(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(message.contains(hint), "{arguments:?}: {message}");
+    }
+}

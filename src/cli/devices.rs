@@ -6,10 +6,10 @@ use std::process::ExitCode;
 
 use clap::Args;
 use serde::Serialize;
-use uroce::host::{self, Capability, Privileges};
+use uroce::host::{self, Capability, Interface, Privileges};
 use uroce::link::PortHolder;
 use uroce::software::{DeviceOptions, OpenError, slots_in_use};
-use uroce::verbs::{DeviceInfo, Gid, Limits, PortState};
+use uroce::verbs::{DeviceAttributes, DeviceInfo, Gid, Limits, PortAttributes, PortState};
 use uroce::wire::ROCE_PORT;
 
 use super::output::{self, Failure};
@@ -22,7 +22,8 @@ pub struct DevicesArgs {
     /// Only this network interface [env: UROCE_DEVICE]
     #[arg(short = 'd', long, visible_alias = "ib-dev", value_name = "INTERFACE")]
     device: Option<String>,
-    /// Limits of each device, and what this process may do
+    /// Every attribute of each device and port as ibv_devinfo -v lists them, and what this process
+    /// may do
     #[arg(short = 'v', long)]
     verbose: bool,
     /// One JSON object instead of text
@@ -41,8 +42,9 @@ Exit status: 0 if a device can be used, 1 if none can, 2 for wrong usage.
 
 --json, whose fields stay: devices, a list of {name, interface, provider, usable, default, problems,
 state (active, down, disabled), link_layer, loopback, mtu, active_mtu, gids: list of {index, gid,
-address, type, port: {use (free, shared, guest, foreign, kernel), user, devices}}, limits}; process
-{user, capabilities}; links, the kinds that this version has.";
+address, type, port: {use (free, shared, guest, foreign, kernel), user, devices}}, limits,
+capabilities (names), attributes and port_attributes {name: value} as ibv_devinfo -v names them};
+process {user, capabilities}; links, the kinds that this version has.";
 
 /// Everything that is told.
 #[derive(Serialize)]
@@ -76,6 +78,12 @@ struct Device {
     active_mtu: usize,
     gids: Vec<GidEntry>,
     limits: BTreeMap<&'static str, u32>,
+    capabilities: Vec<&'static str>,
+    attributes: BTreeMap<&'static str, String>,
+    port_attributes: BTreeMap<&'static str, String>,
+    /// Both in the order in which they are shown.
+    #[serde(skip)]
+    tables: [Vec<(&'static str, String)>; 2],
 }
 
 #[derive(Serialize)]
@@ -144,9 +152,9 @@ fn devices(
     only: Option<&str>,
     privileges: Privileges,
 ) -> Result<Vec<Device>, Failure> {
-    let infos: Vec<DeviceInfo> = host::interfaces().iter().map(DeviceInfo::of_interface).collect();
+    let interfaces = host::interfaces();
     let mut devices: Vec<Device> =
-        infos.iter().map(|info| device(info, options, privileges)).collect();
+        interfaces.iter().map(|interface| device(interface, options, privileges)).collect();
     let is_default = |device: &&mut Device| match &options.interface {
         Some(interface) => device.interface == *interface,
         None => device.usable,
@@ -165,7 +173,9 @@ fn devices(
     Ok(devices)
 }
 
-fn device(info: &DeviceInfo, options: &DeviceOptions, privileges: Privileges) -> Device {
+fn device(interface: &Interface, options: &DeviceOptions, privileges: Privileges) -> Device {
+    let info = &DeviceInfo::of_interface(interface);
+    let attributes = DeviceAttributes::of_interface(Some(interface), &options.limits);
     let gids: Vec<GidEntry> =
         info.gids.iter().enumerate().map(|(index, gid)| entry(index, *gid, privileges)).collect();
     let of_interface = DeviceOptions::on(&info.interface).check().err();
@@ -189,6 +199,10 @@ fn device(info: &DeviceInfo, options: &DeviceOptions, privileges: Privileges) ->
         active_mtu: info.path_mtu.bytes(),
         gids,
         limits: limits(&options.limits),
+        capabilities: attributes.capabilities.iter().map(|capability| capability.name).collect(),
+        attributes: attributes.table().into_iter().collect(),
+        port_attributes: PortAttributes::of(info).table().into_iter().collect(),
+        tables: [attributes.table(), PortAttributes::of(info).table()],
     }
 }
 
@@ -200,8 +214,15 @@ fn limits(limits: &Limits) -> BTreeMap<&'static str, u32> {
         ("inline_bytes", limits.inline_bytes),
         ("completion_queues", limits.completion_queues),
         ("completions", limits.completions),
+        ("shared_receive_queues", limits.shared_receive_queues),
+        ("xrc_domains", limits.xrc_domains),
         ("domains", limits.domains),
         ("regions", limits.regions),
+        ("windows", limits.windows),
+        ("address_handles", limits.address_handles),
+        ("multicast_groups", limits.multicast_groups),
+        ("multicast_members", limits.multicast_members),
+        ("multicast_attachments", limits.multicast_attachments),
         ("rd_atomic", limits.rd_atomic.into()),
     ])
 }
@@ -268,8 +289,26 @@ fn device_lines(device: &Device, verbose: bool, palette: Palette) -> Vec<String>
     }
     if verbose {
         lines.push(hanging("    at most     ", &limit_list(&device.limits)));
+        lines.extend(attribute_lines(device));
     }
     lines.push(String::new());
+    lines
+}
+
+/// Attributes as `ibv_devinfo -v` names them.
+fn attribute_lines(device: &Device) -> Vec<String> {
+    let [of_device, of_port] = &device.tables;
+    let row = |(name, value): &(&str, String)| format!("        {name:<28}{value}");
+    let mut lines = vec!["    attributes".to_owned()];
+    for entry in of_device {
+        lines.push(row(entry));
+        if entry.0 == "device_cap_flags" {
+            let names = device.capabilities.join(" ");
+            lines.push(hanging(&" ".repeat(36), &names));
+        }
+    }
+    lines.push("    port 1".to_owned());
+    lines.extend(of_port.iter().map(row));
     lines
 }
 
@@ -280,7 +319,11 @@ fn limit_list(limits: &BTreeMap<&'static str, u32>) -> String {
         "completions" => format!("{limit} completions a queue"),
         "rd_atomic" => format!("{limit} READs and atomics under way a queue pair"),
         "domains" => format!("{limit} protection domains"),
+        "xrc_domains" => format!("{limit} XRC domains"),
         "regions" => format!("{limit} memory regions"),
+        "windows" => format!("{limit} memory windows"),
+        "multicast_members" => format!("{limit} queue pairs in a multicast group"),
+        "multicast_attachments" => format!("{limit} memberships in multicast groups"),
         _ => format!("{limit} {}", name.replace('_', " ")),
     });
     parts.collect::<Vec<_>>().join(", ")

@@ -1,5 +1,6 @@
 //! The command line: one file a subcommand.
 
+mod counters;
 mod demo;
 mod device;
 mod devices;
@@ -26,6 +27,7 @@ struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Command {
+    Counters(counters::CountersArgs),
     Demo(demo::DemoArgs),
     Dump(dump::DumpArgs),
     Devices(devices::DevicesArgs),
@@ -40,6 +42,7 @@ pub(crate) fn main() -> ExitCode {
         Err(error) => return refuse(&error),
     };
     let outcome = match cli.command {
+        Command::Counters(args) => counters::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Dump(args) => dump::run(&args),
         Command::Devices(args) => devices::run(&args),

@@ -1,17 +1,27 @@
 //! Control: what applications create, change and destroy. Nothing here is on the data path.
 
-use std::ops::Range;
-
-use super::{AsyncEvent, ControlError, Engine, MemoryKeys, QueuePairOptions, QueuePairStatus};
-use crate::memory::{Backing, DomainId, OwnedMemory};
+use super::{AsyncEvent, ControlError, Counter, Engine, QueuePairOptions, QueuePairStatus};
+use crate::memory::DomainId;
 use crate::queue::sync::Arc;
 use crate::queue::{
-    Access, AddressHandleId, AddressVector, CompletionQueue, QueueCapacities, QueuePairAttributes,
-    QueuePairQueues, ReceiveQueue,
+    AddressHandleId, AddressVector, CompletionQueue, QueueCapacities, QueuePairAttributes,
+    QueuePairKind, QueuePairQueues, ReceiveQueue, Sharing, XrcDomainId,
 };
 use crate::time::Instant;
 use crate::transport::{Device, Peer, QueuePair};
-use crate::wire::{Flow, Lkey, Qpn, Rkey};
+use crate::wire::{Flow, Qpn};
+
+/// What a queue pair is made of, once it is checked.
+pub(super) struct NewPair {
+    pub(super) kind: QueuePairKind,
+    pub(super) domain: DomainId,
+    /// Of sends, of receives.
+    pub(super) completions: (Arc<CompletionQueue>, Arc<CompletionQueue>),
+    pub(super) capacities: QueueCapacities,
+    pub(super) signal_all: bool,
+    pub(super) shared: Option<Arc<ReceiveQueue>>,
+    pub(super) xrc_domain: Option<XrcDomainId>,
+}
 
 impl Engine {
     /// A new protection domain.
@@ -35,90 +45,19 @@ impl Engine {
     /// It does not exist, or memory or queue pairs still lie in it.
     pub fn release_domain(&mut self, domain: DomainId) -> Result<(), ControlError> {
         self.check_domain(domain)?;
-        let regions = self.keys.count_in(domain);
+        let (regions, windows) = self.keys.count_in(domain);
         let pairs = self.live_pairs().filter(|pair| pair.base.domain == domain).count();
+        let queues = self.shared_queues.count_in(domain);
         let handles = self.handles.count_in(domain);
-        if regions + pairs + handles > 0 {
-            return Err(ControlError::DomainBusy { regions, pairs, handles });
+        if regions + windows + pairs + queues + handles > 0 {
+            return Err(ControlError::DomainBusy { regions, windows, pairs, queues, handles });
         }
         self.domains.remove(&domain);
         Ok(())
     }
 
-    fn check_domain(&self, domain: DomainId) -> Result<(), ControlError> {
+    pub(super) fn check_domain(&self, domain: DomainId) -> Result<(), ControlError> {
         if self.domains.contains(&domain) { Ok(()) } else { Err(ControlError::NoSuchDomain) }
-    }
-
-    /// Registers memory, which is named by its real address.
-    ///
-    /// # Errors
-    /// Unknown domain, limit reached, or rights that make no sense together.
-    pub fn register(
-        &mut self,
-        domain: DomainId,
-        memory: std::sync::Arc<OwnedMemory>,
-        access: Access,
-    ) -> Result<MemoryKeys, ControlError> {
-        let base = memory.address();
-        self.register_backing(domain, Backing::owned(memory), base, access)
-    }
-
-    /// Registers the part `range` of memory; work requests and peers name its first byte by `base`.
-    ///
-    /// # Errors
-    /// As [`Engine::register`], or the part does not lie inside the memory.
-    pub fn register_part(
-        &mut self,
-        domain: DomainId,
-        memory: std::sync::Arc<OwnedMemory>,
-        range: Range<usize>,
-        base: u64,
-        access: Access,
-    ) -> Result<MemoryKeys, ControlError> {
-        let backing = Backing::part(memory, range)?;
-        self.register_backing(domain, backing, base, access)
-    }
-
-    /// Registers memory that someone else keeps; work requests name its first byte by `base`.
-    ///
-    /// # Errors
-    /// As [`Engine::register`].
-    ///
-    /// # Safety
-    /// Until the key is deregistered, the range must stay mapped, readable, and writable if
-    /// `access` allows anyone to write; and no Rust reference may claim that it does not change.
-    #[allow(unsafe_code, reason = "passes the caller's promise on")]
-    pub unsafe fn register_foreign(
-        &mut self,
-        domain: DomainId,
-        start: *mut u8,
-        length: usize,
-        base: u64,
-        access: Access,
-    ) -> Result<MemoryKeys, ControlError> {
-        // SAFETY: the caller promises what `foreign` asks for.
-        let backing = unsafe { Backing::foreign(start, length) };
-        self.register_backing(domain, backing, base, access)
-    }
-
-    fn register_backing(
-        &mut self,
-        domain: DomainId,
-        backing: Backing,
-        base: u64,
-        access: Access,
-    ) -> Result<MemoryKeys, ControlError> {
-        self.check_domain(domain)?;
-        let key = self.keys.register(backing, base, domain, access)?;
-        Ok(MemoryKeys { local: Lkey::new(key), remote: Rkey::new(key) })
-    }
-
-    /// Ends a registration. From the return on nothing touches the memory.
-    ///
-    /// # Errors
-    /// There is no such key.
-    pub fn deregister(&mut self, key: Lkey) -> Result<(), ControlError> {
-        if self.keys.deregister(key.value()) { Ok(()) } else { Err(ControlError::NoSuchKey(key)) }
     }
 
     /// A new completion queue for at least `capacity` completions.
@@ -154,7 +93,7 @@ impl Engine {
             Arc::ptr_eq(queues.send_completions(), queue)
                 || Arc::ptr_eq(queues.receive_completions(), queue)
         });
-        let users = users.count();
+        let users = users.count() + self.shared_queues.count_with(queue);
         if users > 0 {
             return Err(ControlError::CompletionQueueBusy { users });
         }
@@ -162,7 +101,7 @@ impl Engine {
         Ok(())
     }
 
-    fn position_of(&self, queue: &Arc<CompletionQueue>) -> Result<usize, ControlError> {
+    pub(super) fn position_of(&self, queue: &Arc<CompletionQueue>) -> Result<usize, ControlError> {
         let mut queues = self.completion_queues.iter();
         queues.position(|known| Arc::ptr_eq(known, queue)).ok_or(ControlError::NoSuchQueue)
     }
@@ -189,42 +128,61 @@ impl Engine {
         options: &QueuePairOptions,
         shared: Option<&Arc<ReceiveQueue>>,
     ) -> Result<Arc<QueuePairQueues>, ControlError> {
+        if options.kind == QueuePairKind::XrcTarget {
+            return Err(ControlError::TargetWithoutXrcDomain);
+        }
         if let Some(shared) = shared {
-            self.position_of_shared(shared)?;
+            self.check_shared(shared, options.kind)?;
         }
         self.check_domain(options.domain)?;
         self.position_of(&options.send_completions)?;
         self.position_of(&options.receive_completions)?;
         self.check_capacities(&options.capacities)?;
+        self.add_pair(NewPair {
+            kind: options.kind,
+            domain: options.domain,
+            completions: (
+                Arc::clone(&options.send_completions),
+                Arc::clone(&options.receive_completions),
+            ),
+            capacities: options.capacities,
+            signal_all: options.signal_all,
+            shared: shared.map(Arc::clone),
+            xrc_domain: None,
+        })
+    }
+
+    pub(super) fn add_pair(&mut self, new: NewPair) -> Result<Arc<QueuePairQueues>, ControlError> {
         let limit = self.options.limits.queue_pairs;
         if self.by_number.len() >= limit as usize {
             return Err(ControlError::Limit { what: "queue pairs", limit });
         }
         let number = self.next_number();
         let slot = self.free_slots.pop().unwrap_or(self.pairs.len() as u32);
-        let completions =
-            (Arc::clone(&options.send_completions), Arc::clone(&options.receive_completions));
         let queues = Arc::new(QueuePairQueues::new(
             number,
-            options.kind,
+            new.kind,
             slot as usize,
-            &options.capacities,
-            completions,
+            &new.capacities,
+            new.completions,
             Arc::clone(&self.doorbells),
-            shared.map(Arc::clone),
+            new.shared,
         ));
-        let pair = QueuePair::new(
+        let mut pair = QueuePair::new(
             slot,
             Arc::clone(&queues),
-            options.domain,
-            options.signal_all,
+            new.domain,
+            new.signal_all,
             self.options.migration,
             self.device().source_port(number, Qpn::default()),
+            new.xrc_domain,
         );
+        pair.base.finite_credits = self.options.finite_credits;
         if slot as usize == self.pairs.len() {
             self.pairs.push(None);
         }
         self.pairs[slot as usize] = Some(Box::new(pair));
+        self.pair_counters.begin(slot);
         self.by_number.insert(number, slot);
         Ok(queues)
     }
@@ -252,15 +210,26 @@ impl Engine {
         }
     }
 
-    /// A new shared receive queue.
+    /// A new shared receive queue; the keys of its receives count in `domain`.
     ///
     /// # Errors
-    /// Sizes out of range, or a limit of the device.
+    /// Unknown domain, sizes out of range, or a limit of the device.
     pub fn create_shared_receive_queue(
         &mut self,
+        domain: DomainId,
         requests: u32,
         segments: u32,
     ) -> Result<Arc<ReceiveQueue>, ControlError> {
+        self.add_shared_queue(requests, segments, Sharing { domain, xrc: None })
+    }
+
+    pub(super) fn add_shared_queue(
+        &mut self,
+        requests: u32,
+        segments: u32,
+        sharing: Sharing,
+    ) -> Result<Arc<ReceiveQueue>, ControlError> {
+        self.check_domain(sharing.domain)?;
         let limits = &self.options.limits;
         if self.shared_queues.len() >= limits.shared_receive_queues as usize {
             let limit = limits.shared_receive_queues;
@@ -268,8 +237,8 @@ impl Engine {
         }
         check_range("receive work requests", requests, 1, limits.work_requests)?;
         check_range("receive segments", segments, 0, limits.segments)?;
-        let queue = Arc::new(ReceiveQueue::new(requests, segments as usize));
-        self.shared_queues.push(Arc::clone(&queue));
+        let queue = Arc::new(ReceiveQueue::shared(requests, segments as usize, sharing));
+        self.shared_queues.insert(Arc::clone(&queue));
         Ok(queue)
     }
 
@@ -283,36 +252,75 @@ impl Engine {
         queue: &Arc<ReceiveQueue>,
         limit: u32,
     ) -> Result<(), ControlError> {
-        self.position_of_shared(queue)?;
+        self.find_shared(queue)?;
         check_range("receives as a limit", limit, 0, queue.capacity())?;
         queue.set_limit(limit);
         if queue.take_limit_event() {
-            self.effects.event(AsyncEvent::SharedReceiveQueueLimit(Arc::clone(queue)));
+            self.event(AsyncEvent::SharedReceiveQueueLimit(Arc::clone(queue)));
         }
         Ok(())
     }
 
-    /// Ends a shared receive queue.
+    /// Reports an event of the port or of the whole device, which only what surrounds the engine
+    /// can see.
+    pub fn report(&mut self, event: AsyncEvent) {
+        if matches!(event, AsyncEvent::PortError) {
+            self.counters.count(Counter::PortDown);
+        }
+        self.event(event);
+    }
+
+    /// Reports an event that belongs to no queue pair.
+    fn event(&mut self, event: AsyncEvent) {
+        let counter = if self.effects.event(event) { Counter::Event } else { Counter::LostEvent };
+        self.counters.count(counter);
+    }
+
+    /// Ends a shared receive queue, and all receives that are posted to it without completions. A
+    /// message that is arriving in a receive of an XRC shared receive queue cannot end any more.
     ///
     /// # Errors
-    /// It is not of this device, or queue pairs still use it.
+    /// It is not of this device, or queue pairs still use it. XRC targets do not count: they serve
+    /// whatever exists.
     pub fn destroy_shared_receive_queue(
         &mut self,
         queue: &Arc<ReceiveQueue>,
     ) -> Result<(), ControlError> {
-        let position = self.position_of_shared(queue)?;
+        self.find_shared(queue)?;
         let uses = |pair: &&QueuePair| Arc::ptr_eq(&pair.base.queues.receive, queue);
         let users = self.live_pairs().filter(uses).count();
         if users > 0 {
             return Err(ControlError::SharedQueueBusy { users });
         }
-        self.shared_queues.swap_remove(position);
+        self.shared_queues.remove(queue);
+        queue.leave_completions();
+        for pair in self.pairs.iter_mut().flatten() {
+            if pair.base.xrc_domain.is_some() {
+                pair.leave_shared_queue(queue);
+            }
+        }
         Ok(())
     }
 
-    fn position_of_shared(&self, queue: &Arc<ReceiveQueue>) -> Result<usize, ControlError> {
-        let mut queues = self.shared_queues.iter();
-        queues.position(|known| Arc::ptr_eq(known, queue)).ok_or(ControlError::NoSuchSharedQueue)
+    fn find_shared(&self, queue: &Arc<ReceiveQueue>) -> Result<(), ControlError> {
+        let known = self.shared_queues.contains(queue);
+        known.then_some(()).ok_or(ControlError::NoSuchSharedQueue)
+    }
+
+    /// Whether a queue pair of a kind may take its receives from a shared queue.
+    fn check_shared(
+        &self,
+        queue: &Arc<ReceiveQueue>,
+        kind: QueuePairKind,
+    ) -> Result<(), ControlError> {
+        self.find_shared(queue)?;
+        if kind == QueuePairKind::XrcInitiator {
+            return Err(ControlError::InitiatorWithReceives);
+        }
+        if queue.number().is_some() {
+            return Err(ControlError::XrcSharedQueue);
+        }
+        Ok(())
     }
 
     /// A new address handle, for datagrams of queue pairs of `domain`.
@@ -336,7 +344,8 @@ impl Engine {
         let source_port = device.source_port(Qpn::default(), Qpn::default());
         let flow = Flow { source, destination: address.destination, source_port };
         let path = self.paths.join(address.destination);
-        let peer = Peer { flow, traffic_class: address.traffic_class, path };
+        let traffic_class = self.options.congestion.traffic_class(address.traffic_class);
+        let peer = Peer { flow, traffic_class, path };
         Ok(self.handles.create(domain, peer))
     }
 
@@ -379,36 +388,40 @@ impl Engine {
         let queues = &pair.base.queues;
         Ok(QueuePairStatus {
             attributes: pair.attributes(),
-            capacities: QueueCapacities {
-                send_requests: queues.send_queue().capacity(),
-                receive_requests: queues.receive_queue().capacity(),
-                send_segments: queues.send_queue().max_segments() as u32,
-                receive_segments: queues.receive_queue().max_segments() as u32,
-                inline_bytes: queues.send_queue().max_inline() as u32,
-            },
+            capacities: queues.capacities(),
             kind: queues.kind(),
             domain: pair.base.domain,
+            xrc_domain: pair.base.xrc_domain,
             signal_all: pair.base.signal_all,
+            is_draining: pair.is_draining(),
         })
     }
 
     /// Ends a queue pair. Completions that it has given stay in their queues; outstanding work
-    /// requests give none.
+    /// requests give none. Of an XRC TGT queue pair that is in use more than once (see
+    /// [`Engine::open_xrc_target`]) only a use ends.
     ///
     /// # Errors
-    /// There is no such queue pair.
+    /// There is no such queue pair, or it is attached to multicast groups.
     pub fn destroy_queue_pair(&mut self, number: Qpn) -> Result<(), ControlError> {
         let slot = self.slot_of(number)?;
+        self.check_detached(number, slot)?;
+        if !self.xrc.release_target(number) {
+            return Ok(());
+        }
         self.with_pair(slot, Instant::ZERO, |pair, ctx| {
+            pair.forget_claim();
             pair.base.queues.set_state(crate::queue::QueuePairState::Reset);
             pair.base.queues.leave_completions();
             pair.leave_path(ctx);
+            ctx.keys.unbind_all_over(number);
         });
         self.ready.remove(slot);
         self.held.remove(slot);
         self.deadlines.remove(slot);
         self.by_number.remove(&number);
         self.pairs[slot as usize] = None;
+        self.pair_counters.end(slot);
         self.free_slots.push(slot);
         Ok(())
     }

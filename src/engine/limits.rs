@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use crate::transport::CongestionOptions;
 use crate::wire::Qpn;
 
 /// The most of each thing that a device gives out. What is over the number that keys, queue pair
@@ -22,12 +23,22 @@ pub struct Limits {
     pub completions: u32,
     /// Shared receive queues.
     pub shared_receive_queues: u32,
+    /// XRC domains.
+    pub xrc_domains: u32,
     /// Protection domains.
     pub domains: u32,
     /// Memory regions, at most 2^24 - 1.
     pub regions: u32,
+    /// Memory windows; with the regions, at most 2^24 - 1.
+    pub windows: u32,
     /// Address handles.
     pub address_handles: u32,
+    /// Multicast groups with members (max_mcast_grp). The link has a socket for each.
+    pub multicast_groups: u32,
+    /// Queue pairs in one multicast group (max_mcast_qp_attach).
+    pub multicast_members: u32,
+    /// Members of all multicast groups together (max_total_mcast_qp_attach).
+    pub multicast_attachments: u32,
     /// READs and atomics under way on a queue pair, in each direction.
     pub rd_atomic: u8,
 }
@@ -42,9 +53,14 @@ impl Default for Limits {
             completion_queues: 65_536,
             completions: 4_194_304,
             shared_receive_queues: 65_536,
+            xrc_domains: 65_536,
             domains: 65_536,
             regions: 1_048_576,
+            windows: 1_048_576,
             address_handles: 1_048_576,
+            multicast_groups: 256,
+            multicast_members: 1024,
+            multicast_attachments: 65_536,
             rd_atomic: 128,
         }
     }
@@ -54,12 +70,14 @@ impl Limits {
     /// The same, as far as they are possible where there are so many queue pair numbers.
     pub(super) fn possible(self, numbers: u32) -> Self {
         const POSITIONS: u32 = 1 << 31;
+        const KEYS: u32 = (1 << 24) - 1;
         Self {
             queue_pairs: self.queue_pairs.min(numbers),
             work_requests: self.work_requests.min(POSITIONS),
             segments: self.segments.min(u16::MAX.into()),
             completions: self.completions.min(POSITIONS),
-            regions: self.regions.min((1 << 24) - 1),
+            regions: self.regions.min(KEYS),
+            windows: self.windows.min(KEYS - self.regions.min(KEYS)),
             ..self
         }
     }
@@ -81,6 +99,12 @@ pub struct EngineOptions {
     pub strict: bool,
     /// The MigReq bit of sent packets. Hardware sends 1, and some of it wants to see 1.
     pub migration: bool,
+    /// Congestion control; on by default. Values out of range are taken as the nearest possible.
+    pub congestion: CongestionOptions,
+    /// Whether answers tell peers how many receives a queue pair has posted, so that they send no
+    /// more; without, and always for those of a shared queue, they are told that there is no limit
+    /// and find out by "receiver not ready".
+    pub finite_credits: bool,
 }
 
 impl EngineOptions {
@@ -103,7 +127,16 @@ impl EngineOptions {
 
     /// Usual options for a device with these addresses.
     pub fn new(seed: u64, gids: Vec<IpAddr>) -> Self {
-        Self { seed, slot: 0, gids, limits: Limits::default(), strict: false, migration: true }
+        Self {
+            seed,
+            slot: 0,
+            gids,
+            limits: Limits::default(),
+            strict: false,
+            migration: true,
+            congestion: CongestionOptions::default(),
+            finite_credits: false,
+        }
     }
 }
 
@@ -118,7 +151,8 @@ mod tests {
             work_requests: u32::MAX,
             segments: u32::MAX,
             completions: u32::MAX,
-            regions: u32::MAX,
+            regions: 0xff_fff0,
+            windows: u32::MAX,
             ..Limits::default()
         };
         let options = EngineOptions::new(1, Vec::new());
@@ -127,7 +161,10 @@ mod tests {
         assert_eq!(possible.work_requests.checked_next_power_of_two(), Some(1 << 31));
         assert_eq!(possible.completions, 1 << 31);
         assert_eq!(possible.segments, 65_535);
-        assert_eq!(possible.regions, 0xff_ffff);
+        assert_eq!((possible.regions, possible.windows), (0xff_fff0, 15));
+        let most = Limits { regions: u32::MAX, ..most };
+        let possible = most.possible(options.numbers());
+        assert_eq!((possible.regions, possible.windows), (0xff_ffff, 0));
         let usual = Limits::default();
         assert_eq!(usual.possible(65_536), usual);
     }

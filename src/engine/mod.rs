@@ -10,11 +10,15 @@
 //! The engine has no lock, no clock and no thread. `software` puts it behind a lock and gives it
 //! turns when something happens; the simulator gives it the same turns in virtual time.
 
+mod congestion;
 mod control;
 mod data;
 mod deadlines;
+mod groups;
 mod limits;
 mod port;
+mod regions;
+mod xrc;
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -22,19 +26,29 @@ use std::net::IpAddr;
 use crate::memory::{AccessError, DomainId, KeyTable, RegisterError};
 use crate::queue::sync::Arc;
 use crate::queue::{
-    CompletionQueue, Doorbells, QueueCapacities, QueuePairAttributes, QueuePairKind, ReceiveQueue,
+    CompletionQueue, Doorbells, QueueCapacities, QueuePairAttributes, QueuePairKind, XrcDomainId,
 };
 use crate::rng::Rng;
-use crate::transport::{AddressHandles, PathTable, QueuePair, ReadyList};
+use crate::transport::{
+    AddressHandles, NotificationPoint, PairCounters, PathTable, QueuePair, ReadyList, SharedQueues,
+};
 use crate::wire::{Lkey, Qpn, Rkey};
 
-pub use crate::transport::{AsyncEvent, AttributeList, Counter, Counters, Effects, ModifyError};
+pub use crate::transport::{
+    AsyncEvent, AsyncEventKind, AttributeList, CongestionError, CongestionOptions, Counter,
+    Counters, Effects, EventSubject, FlowRate, ModifyError,
+};
 pub use crate::wire::IdentificationRule;
 pub use data::TurnReport;
+pub use groups::GroupError;
 pub use limits::{EngineOptions, Limits};
 pub use port::{Port, PortCapabilities, SourcePorts};
+pub use regions::Translation;
+pub use xrc::{XrcFile, XrcOpen, XrcQueueOptions};
 
 use deadlines::Deadlines;
+use groups::GroupTable;
+use xrc::XrcDomains;
 
 /// Keys of registered memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,16 +79,22 @@ pub struct QueuePairOptions {
 /// What a queue pair is at the moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct QueuePairStatus {
-    /// Attributes that were set, and the state.
+    /// State, and the attributes that were set, none in RESET. The PSNs are those of the next packet
+    /// that will be sent for the first time, and of the next one that is expected (UD expects none).
     pub attributes: QueuePairAttributes,
-    /// Sizes as they are.
+    /// Sizes as they are. Those of receives are 0 if they come from a shared queue.
     pub capacities: QueueCapacities,
     /// Transport.
     pub kind: QueuePairKind,
-    /// Protection domain.
+    /// Protection domain; [`DomainId::NONE`] for an XRC TGT queue pair, which has none.
     pub domain: DomainId,
+    /// XRC domain of an XRC TGT queue pair; others have none.
+    pub xrc_domain: Option<XrcDomainId>,
     /// Whether every send gives a completion.
     pub signal_all: bool,
+    /// Whether messages are still under way in SQD; the event for the end of draining comes when
+    /// this ends.
+    pub is_draining: bool,
 }
 
 /// Why a control call was refused. Nothing was changed.
@@ -106,20 +126,37 @@ pub enum ControlError {
     NoSuchDomain,
     /// The protection domain is in use.
     #[error(
-        "the protection domain is in use by {regions} memory regions, {pairs} queue pairs and \
-         {handles} address handles: end them first"
+        "the protection domain is in use by {regions} memory regions, {windows} memory windows, \
+         {pairs} queue pairs, {queues} shared receive queues and {handles} address handles: end \
+         them first"
     )]
     DomainBusy {
         /// Memory regions in it.
         regions: usize,
+        /// Memory windows in it.
+        windows: usize,
         /// Queue pairs in it.
         pairs: usize,
+        /// Shared receive queues in it.
+        queues: usize,
         /// Address handles in it.
         handles: usize,
     },
     /// No memory has this key.
     #[error("no memory is registered under key {0}")]
     NoSuchKey(Lkey),
+    /// Memory windows are bound to the region.
+    #[error(
+        "{windows} memory windows are bound to the region: invalidate, unbind or deallocate them \
+         first"
+    )]
+    RegionBusy {
+        /// How many.
+        windows: u32,
+    },
+    /// The memory window was deallocated, or is of another device.
+    #[error("there is no such memory window on this device")]
+    NoSuchWindow,
     /// Memory could not be registered.
     #[error(transparent)]
     Register(#[from] RegisterError),
@@ -130,9 +167,12 @@ pub enum ControlError {
     #[error("there is no such completion queue on this device")]
     NoSuchQueue,
     /// The completion queue is in use.
-    #[error("the completion queue is in use by {users} queue pairs: destroy them first")]
+    #[error(
+        "the completion queue is in use by {users} queue pairs and XRC shared receive queues: \
+         destroy them first"
+    )]
     CompletionQueueBusy {
-        /// Queue pairs that use it.
+        /// Queue pairs and XRC shared receive queues that use it.
         users: usize,
     },
     /// The shared receive queue is not of this device, or was destroyed.
@@ -144,6 +184,41 @@ pub enum ControlError {
         /// Queue pairs that use it.
         users: usize,
     },
+    /// An XRC shared receive queue belongs to no queue pair.
+    #[error(
+        "queue pairs take no receives from an XRC shared receive queue of their own accord: give \
+         them one made with create_shared_receive_queue"
+    )]
+    XrcSharedQueue,
+    /// The XRC domain is not of this device, or was closed.
+    #[error("there is no such XRC domain on this device")]
+    NoSuchXrcDomain,
+    /// Nobody has opened an XRC domain with this file.
+    #[error("no XRC domain stands for this file yet: ask for it to be created")]
+    NoXrcDomainOfFile,
+    /// The file's XRC domain exists, and exclusive creation was asked for.
+    #[error("an XRC domain stands for this file already: open it without asking for exclusiveness")]
+    XrcDomainExists,
+    /// The XRC domain is in use.
+    #[error(
+        "the XRC domain is in use by {queues} shared receive queues and {targets} XRC TGT queue \
+         pairs: destroy them first"
+    )]
+    XrcDomainBusy {
+        /// XRC shared receive queues in it.
+        queues: usize,
+        /// XRC TGT queue pairs in it.
+        targets: usize,
+    },
+    /// The XRC domain has no target of this number.
+    #[error("there is no XRC TGT queue pair {0} in this XRC domain")]
+    NoSuchTarget(Qpn),
+    /// A target was asked for as if it were a queue pair with queues of its own.
+    #[error("XRC TGT queue pairs belong to an XRC domain: make them with create_xrc_target")]
+    TargetWithoutXrcDomain,
+    /// An XRC INI queue pair was to have receives.
+    #[error("XRC INI queue pairs receive nothing: create them without a shared receive queue")]
+    InitiatorWithReceives,
     /// No queue pair has this number.
     #[error("there is no queue pair {0} on this device")]
     NoSuchPair(Qpn),
@@ -156,6 +231,12 @@ pub enum ControlError {
     /// Attributes were refused.
     #[error(transparent)]
     Modify(#[from] ModifyError),
+    /// A parameter of congestion control was refused.
+    #[error(transparent)]
+    Congestion(#[from] CongestionError),
+    /// Attaching to a multicast group or detaching was refused, or is still needed.
+    #[error(transparent)]
+    Group(#[from] GroupError),
 }
 
 /// See the module's text.
@@ -172,7 +253,8 @@ pub struct Engine {
     domains: HashSet<DomainId>,
     next_domain: u32,
     completion_queues: Vec<Arc<CompletionQueue>>,
-    shared_queues: Vec<Arc<ReceiveQueue>>,
+    shared_queues: SharedQueues,
+    xrc: XrcDomains,
     pairs: Vec<Option<Box<QueuePair>>>,
     free_slots: Vec<u32>,
     by_number: HashMap<Qpn, u32>,
@@ -180,22 +262,29 @@ pub struct Engine {
     keys: KeyTable,
     paths: PathTable,
     handles: AddressHandles,
+    groups: GroupTable,
     /// Queue pairs that may have something to send.
     ready: ReadyList,
     /// Queue pairs whose acknowledgement waits for the application.
     held: ReadyList,
     deadlines: Deadlines,
+    /// Congestion notifications that are owed.
+    notifications: NotificationPoint,
+    /// Arrivals wait in a receive queue that is more than half full.
+    pressed: bool,
     effects: Effects,
     counters: Counters,
+    pair_counters: PairCounters,
 }
 
 impl Engine {
     /// An engine that will be given turns with a port of these capabilities.
     pub fn new(mut options: EngineOptions, port: &PortCapabilities) -> Self {
         options.limits = options.limits.possible(options.numbers());
+        options.congestion = options.congestion.possible();
         let mut rng = Rng::new(options.seed);
         let next_index = rng.next_u32() as u16;
-        let keys = KeyTable::new(options.limits.regions, rng.fork());
+        let keys = KeyTable::new(options.limits.regions, options.limits.windows, rng.fork());
         let rises = port.identification == IdentificationRule::BasePlusIndex;
         let source_ports = match &port.source_ports {
             SourcePorts::Any => Vec::new(),
@@ -212,7 +301,8 @@ impl Engine {
             domains: HashSet::new(),
             next_domain: 0,
             completion_queues: Vec::new(),
-            shared_queues: Vec::new(),
+            shared_queues: SharedQueues::default(),
+            xrc: XrcDomains::new(&mut rng),
             pairs: Vec::new(),
             free_slots: Vec::new(),
             by_number: HashMap::new(),
@@ -220,11 +310,15 @@ impl Engine {
             keys,
             paths: PathTable::default(),
             handles: AddressHandles::default(),
+            groups: GroupTable::default(),
             ready: ReadyList::default(),
             held: ReadyList::default(),
             deadlines: Deadlines::default(),
+            notifications: NotificationPoint::default(),
+            pressed: false,
             effects: Effects::default(),
             counters: Counters::default(),
+            pair_counters: PairCounters::default(),
             options,
         }
     }
@@ -249,14 +343,38 @@ impl Engine {
         self.mtu
     }
 
-    /// What has been counted.
+    /// What has been counted for the device and all queue pairs that it has had.
     pub fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// How many queue pairs there are.
+    pub fn queue_pair_count(&self) -> usize {
+        self.by_number.len()
+    }
+
+    /// Their numbers, rising.
+    pub fn queue_pair_numbers(&self) -> Vec<Qpn> {
+        let mut numbers: Vec<Qpn> = self.by_number.keys().copied().collect();
+        numbers.sort_unstable();
+        numbers
+    }
+
+    /// What has been counted for a queue pair since it was created. Packets that could be matched
+    /// to none (malformed, or of an unknown number) count for the device only; one with a wrong
+    /// ICRC counts for the queue pair whose number it carries, right or not.
+    ///
+    /// # Errors
+    /// There is no such queue pair.
+    pub fn queue_pair_counters(&self, number: Qpn) -> Result<&Counters, ControlError> {
+        let slot = self.slot_of(number)?;
+        self.pair_counters.get(slot).ok_or(ControlError::NoSuchPair(number))
     }
 
     /// Moves what turns and control calls have collected to `into`, keeping both sides' storage.
     pub fn take_effects(&mut self, into: &mut Effects) {
         into.notifications.append(&mut self.effects.notifications);
+        into.wakes.append(&mut self.effects.wakes);
         into.events.append(&mut self.effects.events);
     }
 

@@ -36,6 +36,12 @@ pub trait Port {
     /// waiting. Returns the number of packets; as many as `budget` means that there may be more.
     fn receive(&mut self, budget: usize, sink: &mut dyn FnMut(&ReceivedBurst<'_>)) -> usize;
 
+    /// Whether arrivals wait in a receive queue that is more than half full, as far as this can be
+    /// told for nothing: senders that get no acknowledgements should be slowed down.
+    fn is_pressed(&mut self) -> bool {
+        false
+    }
+
     /// Hands out one slot after another, each of `max_burst_bytes`, as long as `fill` puts a burst
     /// into it, at most about `budget` packets, and sends what was put there. A burst that the
     /// network below refuses is a counted loss, never an error: the transport recovers it.

@@ -9,8 +9,10 @@ mod mapping;
 mod mtu;
 mod privileges;
 mod route;
+mod watch;
 
 pub use gid::{Gid, GidParseError};
 pub use interface::{Interface, interface_named, interface_of, interfaces};
 pub use mapping::{MappingError, check_mapped};
 pub use privileges::{Capability, Privileges};
+pub use watch::{Change, InterfaceWatch};

@@ -17,7 +17,7 @@ use std::net::IpAddr;
 use std::os::fd::RawFd;
 
 use super::hold::{Hold, Label};
-use super::{Link, LinkStatistics, is_sendable};
+use super::{JoinError, Link, LinkStatistics, is_sendable};
 use crate::engine::{IdentificationRule, Port, PortCapabilities};
 use crate::fault::{Delivery, Direction, Fate, Faults, PacketView};
 use crate::time::Instant;
@@ -220,6 +220,10 @@ impl<L: Link> Port for Impaired<L> {
         released + received
     }
 
+    fn is_pressed(&mut self) -> bool {
+        self.inner.is_pressed()
+    }
+
     fn transmit(
         &mut self,
         budget: usize,
@@ -253,6 +257,14 @@ impl<L: Link> Link for Impaired<L> {
 
     fn descriptors(&self) -> &[RawFd] {
         self.inner.descriptors()
+    }
+
+    fn join(&mut self, group: IpAddr) -> Result<(), JoinError> {
+        self.inner.join(group)
+    }
+
+    fn leave(&mut self, group: IpAddr) {
+        self.inner.leave(group);
     }
 
     /// Those of the link within. Packets that were lost because too many were held back count as

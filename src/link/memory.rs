@@ -9,18 +9,18 @@
 //! ```
 //!
 //! Slots travel as boxes, so a burst is written once and read in place. The pool has one slot for
-//! each place in an inbox and two for each end (one being filled, one being read): it never runs
-//! dry, and a full inbox is the only reason for a loss.
+//! each place in an inbox and two for each end (one being read or filled, and for a multicast group
+//! one being copied to): it never runs dry, and a full inbox is the only reason for a loss.
 
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use crossbeam::queue::ArrayQueue;
 
-use super::{Event, Link, LinkStatistics, is_sendable};
+use super::{Event, JoinError, Link, LinkStatistics, is_sendable};
 use crate::engine::{IdentificationRule, Port, PortCapabilities, SourcePorts};
 use crate::wire::{Flow, ReceivedBurst, SentBurst};
 
@@ -59,9 +59,19 @@ struct Inbox {
     bursts: ArrayQueue<Box<Slot>>,
     overflowed: AtomicU64,
     bell: Option<Bell>,
+    /// Groups that the end has joined.
+    groups: RwLock<Vec<IpAddr>>,
 }
 
 impl Inbox {
+    fn has_joined(&self, group: IpAddr) -> bool {
+        self.groups.read().unwrap_or_else(PoisonError::into_inner).contains(&group)
+    }
+
+    fn change_groups(&self, change: impl FnOnce(&mut Vec<IpAddr>)) {
+        change(&mut self.groups.write().unwrap_or_else(PoisonError::into_inner));
+    }
+
     /// Queues a burst, or gives it back because the inbox is full.
     fn push(&self, slot: Box<Slot>) -> Result<(), Box<Slot>> {
         self.bursts.push(slot).inspect_err(|slot| {
@@ -210,6 +220,7 @@ fn inbox(address: IpAddr, queue: usize, descriptor: bool) -> io::Result<Inbox> {
         bursts: ArrayQueue::new(queue),
         overflowed: AtomicU64::new(0),
         bell: descriptor.then(Bell::new).transpose()?,
+        groups: RwLock::default(),
     })
 }
 
@@ -241,6 +252,10 @@ impl MemoryLink {
             self.statistics.refused += packets as u64;
             return self.hub.recycle(slot);
         }
+        if slot.burst.flow.destination.is_multicast() {
+            self.statistics.sent.add(packets, bytes);
+            return self.send_to_group(slot);
+        }
         let Some(inbox) = self.hub.inbox_of(slot.burst.flow.destination) else {
             self.statistics.unreachable += packets as u64;
             return self.hub.recycle(slot);
@@ -249,6 +264,23 @@ impl MemoryLink {
         if let Err(slot) = inbox.push(slot) {
             self.hub.recycle(slot);
         }
+    }
+}
+
+impl MemoryLink {
+    /// A copy for each end that has joined, this one included. A group without members is no error:
+    /// nobody can know.
+    fn send_to_group(&self, slot: Box<Slot>) {
+        let group = slot.burst.flow.destination;
+        for inbox in self.hub.inboxes.iter().filter(|inbox| inbox.has_joined(group)) {
+            let Some(mut copy) = self.hub.pool.pop() else { break };
+            copy.burst = slot.burst;
+            copy.bytes[..slot.burst.length].copy_from_slice(&slot.bytes[..slot.burst.length]);
+            if let Err(copy) = inbox.push(copy) {
+                self.hub.recycle(copy);
+            }
+        }
+        self.hub.recycle(slot);
     }
 }
 
@@ -273,6 +305,11 @@ impl Port for MemoryLink {
             inbox.wake();
         }
         packets
+    }
+
+    fn is_pressed(&mut self) -> bool {
+        let bursts = &self.hub.inboxes[self.place].bursts;
+        bursts.len() > bursts.capacity() / 2
     }
 
     fn transmit(
@@ -303,6 +340,19 @@ impl Link for MemoryLink {
 
     fn descriptors(&self) -> &[RawFd] {
         &self.descriptors
+    }
+
+    fn join(&mut self, group: IpAddr) -> Result<(), JoinError> {
+        self.hub.inboxes[self.place].change_groups(|groups| {
+            if !groups.contains(&group) {
+                groups.push(group);
+            }
+        });
+        Ok(())
+    }
+
+    fn leave(&mut self, group: IpAddr) {
+        self.hub.inboxes[self.place].change_groups(|groups| groups.retain(|other| *other != group));
     }
 
     fn statistics(&self) -> LinkStatistics {
@@ -401,6 +451,40 @@ mod tests {
         assert!(received(&mut ends[1], 64).is_empty());
         assert_eq!(received(&mut ends[2], 64).len(), 1);
         assert_eq!(ends[0].statistics().unreachable, 3);
+    }
+
+    #[test]
+    fn a_group_gets_a_copy_at_every_end_that_has_joined_and_full_queues_spoil_nothing() {
+        let addresses = [address(1), address(2), address(3)];
+        let options = MemoryOptions { queue: 4, ..MemoryOptions::default() };
+        let mut ends = hub(&addresses, &options).unwrap();
+        let group = IpAddr::from([224, 0, 0, 77]);
+        let flow = Flow { source: address(1), destination: group, source_port: 0xc000 };
+        let send = |end: &mut MemoryLink, count: u8| {
+            let mut numbers = 0..count;
+            end.transmit(usize::MAX, &mut |slot| {
+                slot[..20].fill(numbers.next()?);
+                Some(SentBurst { flow, segment: 10, length: 20, ..addressed(1, 2, 10, 20) })
+            })
+        };
+        assert_eq!(send(&mut ends[0], 1), 2, "a group without members");
+        for _ in 0..2 {
+            ends[0].join(group).unwrap();
+            ends[2].join(group).unwrap();
+        }
+        for _ in 0..50 {
+            send(&mut ends[0], 6);
+            for end in [0, 2] {
+                let numbers: Vec<u8> =
+                    received(&mut ends[end], 1000).iter().map(|burst| burst.0).collect();
+                assert_eq!(numbers, [0, 1, 2, 3], "once each, and the pool does not run dry");
+            }
+        }
+        assert_eq!(ends[2].statistics().overflowed, 50 * 2 * 2);
+        ends[2].leave(group);
+        send(&mut ends[0], 1);
+        assert_eq!(received(&mut ends[0], 64).len(), 1);
+        assert!(received(&mut ends[1], 64).is_empty() && received(&mut ends[2], 64).is_empty());
     }
 
     #[test]

@@ -17,6 +17,7 @@
 //! made; receiving and transmitting allocate nothing. What it drops, it counts.
 
 mod event;
+mod group;
 mod hold;
 mod impair;
 pub mod memory;
@@ -31,10 +32,13 @@ use crate::time::Instant;
 use crate::wire::{ReceivedBurst, SentBurst};
 
 pub use event::Event;
+pub use group::JoinError;
 pub use impair::Impaired;
 pub use memory::{MemoryLink, MemoryOptions};
 pub use record::Recorded;
-pub use udp::{PortHolder, ReceiveQueue, UdpError, UdpLink, UdpOptions};
+pub use udp::{
+    GroupSockets, PortHolder, ReceiveQueue, UdpError, UdpLink, UdpOptions, open_group_socket,
+};
 
 /// Packets, bytes and bursts in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,6 +86,35 @@ pub struct LinkStatistics {
     pub unrecorded: u64,
 }
 
+impl Traffic {
+    fn plus(&self, other: &Self) -> Self {
+        Self {
+            packets: self.packets + other.packets,
+            bytes: self.bytes + other.bytes,
+            bursts: self.bursts + other.bursts,
+        }
+    }
+}
+
+impl LinkStatistics {
+    /// Those of two links together.
+    #[must_use]
+    pub fn plus(&self, other: &Self) -> Self {
+        Self {
+            received: self.received.plus(&other.received),
+            sent: self.sent.plus(&other.sent),
+            refused: self.refused + other.refused,
+            oversized: self.oversized + other.oversized,
+            unreachable: self.unreachable + other.unreachable,
+            overflowed: self.overflowed + other.overflowed,
+            truncated: self.truncated + other.truncated,
+            empty: self.empty + other.empty,
+            split: self.split + other.split,
+            unrecorded: self.unrecorded + other.unrecorded,
+        }
+    }
+}
+
 /// A [`Port`] that a background thread can sleep on.
 pub trait Link: Port + Send {
     /// The address that bursts arrive at and are sent from.
@@ -90,6 +123,16 @@ pub trait Link: Port + Send {
     /// Descriptors that poll as readable while something waits to be received. Empty if there is
     /// nothing to sleep on: such a link must be polled.
     fn descriptors(&self) -> &[RawFd];
+
+    /// From now on also receives what is sent to a multicast group; at most once for each group.
+    /// Datagrams that this link itself sends to the group come back, too.
+    ///
+    /// # Errors
+    /// [`JoinError`]; the link goes on as before.
+    fn join(&mut self, group: IpAddr) -> Result<(), JoinError>;
+
+    /// Ends that for a group that was joined; for another one nothing happens.
+    fn leave(&mut self, group: IpAddr);
 
     /// Traffic and losses so far.
     fn statistics(&self) -> LinkStatistics;
@@ -113,6 +156,10 @@ impl<P: Port + ?Sized> Port for Box<P> {
         (**self).receive(budget, sink)
     }
 
+    fn is_pressed(&mut self) -> bool {
+        (**self).is_pressed()
+    }
+
     fn transmit(
         &mut self,
         budget: usize,
@@ -129,6 +176,14 @@ impl<L: Link + ?Sized> Link for Box<L> {
 
     fn descriptors(&self) -> &[RawFd] {
         (**self).descriptors()
+    }
+
+    fn join(&mut self, group: IpAddr) -> Result<(), JoinError> {
+        (**self).join(group)
+    }
+
+    fn leave(&mut self, group: IpAddr) {
+        (**self).leave(group);
     }
 
     fn statistics(&self) -> LinkStatistics {

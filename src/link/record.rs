@@ -15,7 +15,7 @@ use std::io::{self, Write};
 use std::net::IpAddr;
 use std::os::fd::RawFd;
 
-use super::{Link, LinkStatistics};
+use super::{JoinError, Link, LinkStatistics};
 use crate::engine::{IdentificationRule, Port, PortCapabilities};
 use crate::pcap::{Format, Writer};
 use crate::time::Instant;
@@ -205,6 +205,10 @@ impl<L: Link, W: Write + Send> Port for Recorded<L, W> {
         packets
     }
 
+    fn is_pressed(&mut self) -> bool {
+        self.inner.is_pressed()
+    }
+
     fn transmit(
         &mut self,
         budget: usize,
@@ -231,6 +235,14 @@ impl<L: Link, W: Write + Send> Link for Recorded<L, W> {
 
     fn descriptors(&self) -> &[RawFd] {
         self.inner.descriptors()
+    }
+
+    fn join(&mut self, group: IpAddr) -> Result<(), JoinError> {
+        self.inner.join(group)
+    }
+
+    fn leave(&mut self, group: IpAddr) {
+        self.inner.leave(group);
     }
 
     fn statistics(&self) -> LinkStatistics {

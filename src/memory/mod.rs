@@ -5,7 +5,7 @@
 //! against the key table, for each packet anew.
 //!
 //! ```text
-//!  packet ── scatter/gather ──▶ KeyTable::span(key, domain, address, length, rights)
+//!  packet ── scatter/gather ──▶ KeyTable::span(key, who, address, length, rights)
 //!                                   │ checked range
 //!                                   ▼
 //!                               copy_in / copy_out ──▶ the application's bytes
@@ -13,16 +13,23 @@
 
 mod access;
 mod copy;
+mod demand;
+mod error;
+mod file;
 mod keys;
 mod region;
 mod scatter;
+mod window;
 
 pub use access::Access;
-pub use keys::{DomainId, KeyFault, RegisterError};
+pub use demand::OnDemandCapabilities;
+pub use error::{KeyFault, RegisterError};
+pub use keys::DomainId;
 pub use region::{AccessError, OwnedMemory};
 
-pub(crate) use keys::KeyTable;
+pub(crate) use keys::{Accessor, KeyTable, RegionChange};
 pub(crate) use region::{AtomicChange, Backing};
 pub use scatter::Sge;
+pub use window::{BindFault, WindowBind, WindowId, WindowKind};
 
 pub(crate) use scatter::{gather, scatter};

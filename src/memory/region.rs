@@ -6,20 +6,31 @@
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::fs::File;
+use std::io;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::copy::{copy_in, copy_out};
+use super::demand::{self, Unmapped};
+use super::file;
 
 /// Memory for registration, zeroed, aligned to a page. Peers may change it at any time, so it is
 /// read and written by copying; a 64-bit word at an aligned offset can be accessed atomically,
 /// also against RDMA atomics.
 pub struct OwnedMemory {
     start: NonNull<u8>,
-    layout: Layout,
+    origin: Origin,
     length: usize,
+}
+
+/// Where memory comes from, and goes back to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    Allocated(Layout),
+    File,
 }
 
 // SAFETY: the bytes are only touched by the copy routines and by atomics, which any threads may
@@ -60,7 +71,26 @@ impl OwnedMemory {
         let layout = Layout::from_size_align(length.max(1), 4096).ok()?;
         // SAFETY: the layout has at least one byte.
         let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
-        Some(Arc::new(Self { start, layout, length }))
+        Some(Arc::new(Self { start, origin: Origin::Allocated(layout), length }))
+    }
+
+    /// The first `length` bytes of a file, which it shares with everyone who has mapped it. Can be
+    /// registered with [`super::Access::FLUSH_PERSISTENT`].
+    ///
+    /// Whoever makes the file shorter while it is mapped takes the memory away: the next access,
+    /// a peer's included, ends the process with SIGBUS, as with every mapping.
+    ///
+    /// # Errors
+    /// The file is shorter than `length` or `length` is 0, it was not opened for reading and
+    /// writing, or the system refuses.
+    pub fn map_file(file: &File, length: usize) -> io::Result<Arc<Self>> {
+        let start = file::map(file, length)?;
+        Ok(Arc::new(Self { start, origin: Origin::File, length }))
+    }
+
+    /// Whether a file backs it.
+    pub fn is_persistent(&self) -> bool {
+        self.origin == Origin::File
     }
 
     /// Bytes.
@@ -150,8 +180,12 @@ impl OwnedMemory {
 
 impl Drop for OwnedMemory {
     fn drop(&mut self) {
-        // SAFETY: allocated by `new` with this layout, released once.
-        unsafe { dealloc(self.start.as_ptr(), self.layout) };
+        match self.origin {
+            // SAFETY: allocated by `new` with this layout, released once.
+            Origin::Allocated(layout) => unsafe { dealloc(self.start.as_ptr(), layout) },
+            // SAFETY: mapped by `map_file` with this length, and ended once.
+            Origin::File => unsafe { file::unmap(self.start, self.length) },
+        }
     }
 }
 
@@ -166,13 +200,17 @@ impl std::fmt::Debug for OwnedMemory {
 pub(crate) struct Backing {
     start: usize,
     length: usize,
-    _owner: Option<Arc<OwnedMemory>>,
+    /// It may be unmapped at any time, and is reached through the kernel.
+    on_demand: bool,
+    /// Keeps it alive.
+    owner: Option<Arc<OwnedMemory>>,
 }
 
 impl Backing {
     /// Memory that we own.
     pub(crate) fn owned(memory: Arc<OwnedMemory>) -> Self {
-        Self { start: memory.start.as_ptr() as usize, length: memory.length, _owner: Some(memory) }
+        let (start, length) = (memory.start.as_ptr() as usize, memory.length);
+        Self { start, length, on_demand: false, owner: Some(memory) }
     }
 
     /// A part of memory that we own, if it lies inside.
@@ -180,7 +218,7 @@ impl Backing {
         let length = range.end.saturating_sub(range.start);
         memory.check(range.start, length)?;
         let start = memory.start.as_ptr() as usize + range.start;
-        Ok(Self { start, length, _owner: Some(memory) })
+        Ok(Self { start, length, on_demand: false, owner: Some(memory) })
     }
 
     /// Memory that someone else keeps.
@@ -189,7 +227,40 @@ impl Backing {
     /// The range must stay mapped, readable, and writable if anything may write to it, until this
     /// value is dropped, and must not be behind Rust references that forbid concurrent access.
     pub(crate) unsafe fn foreign(start: *mut u8, length: usize) -> Self {
-        Self { start: start as usize, length, _owner: None }
+        Self { start: start as usize, length, on_demand: false, owner: None }
+    }
+
+    /// Addresses of this process behind which there may be memory or not.
+    ///
+    /// # Safety
+    /// What is mapped there must not be behind Rust references that forbid concurrent access, as
+    /// far as anything will read or write it.
+    pub(crate) unsafe fn on_demand(start: *mut u8, length: usize) -> Self {
+        Self { start: start as usize, length, on_demand: true, owner: None }
+    }
+
+    /// Every address of this process but the very last.
+    ///
+    /// # Safety
+    /// As [`Backing::on_demand`], for everything.
+    pub(crate) unsafe fn implicit() -> Self {
+        // SAFETY: the caller promises it.
+        unsafe { Self::on_demand(std::ptr::null_mut(), usize::MAX) }
+    }
+
+    /// Whether it may be unmapped at any time.
+    pub(super) fn is_on_demand(&self) -> bool {
+        self.on_demand
+    }
+
+    /// Real address of the first byte.
+    pub(super) fn address(&self) -> u64 {
+        self.start as u64
+    }
+
+    /// Whether it reaches beyond the end of the address space.
+    pub(super) fn wraps(&self) -> bool {
+        self.start.checked_add(self.length).is_none()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -197,17 +268,42 @@ impl Backing {
     }
 
     /// Copies `source` to `offset`, all of which must lie inside.
-    pub(super) fn copy_in(&self, offset: usize, source: &[u8]) {
+    pub(super) fn copy_in(&self, offset: usize, source: &[u8]) -> Result<(), Unmapped> {
         self.assert_inside(offset, source.len());
+        if self.on_demand {
+            return demand::write(self.start + offset, source);
+        }
         // SAFETY: inside the range, which whoever made this value vouches for.
         unsafe { copy_in((self.start + offset) as *mut u8, source) };
+        Ok(())
     }
 
     /// Copies from `offset` to all of `target`; the range must lie inside.
-    pub(super) fn copy_out(&self, offset: usize, target: &mut [u8]) {
+    pub(super) fn copy_out(&self, offset: usize, target: &mut [u8]) -> Result<(), Unmapped> {
         self.assert_inside(offset, target.len());
+        if self.on_demand {
+            return demand::read(self.start + offset, target);
+        }
         // SAFETY: as above.
         unsafe { copy_out(target, (self.start + offset) as *const u8) };
+        Ok(())
+    }
+
+    /// Whether it can be made to survive a loss of power. Of memory that someone else keeps nobody
+    /// knows what backs it.
+    pub(super) fn is_persistent(&self) -> bool {
+        self.owner.as_ref().is_some_and(|owner| owner.is_persistent())
+    }
+
+    /// Makes a range that lies inside survive a loss of power. Waits until it does.
+    pub(super) fn persist(&self, offset: usize, length: usize) -> io::Result<()> {
+        self.assert_inside(offset, length);
+        file::sync(self.start + offset, length)
+    }
+
+    /// Stores the aligned word at `offset`, all bytes at once, after everything before.
+    pub(super) fn store(&self, offset: usize, value: [u8; 8]) {
+        self.word(offset).store(u64::from_ne_bytes(value), Ordering::Release);
     }
 
     /// Whether a 64-bit atomic access at `offset` would be aligned.
@@ -217,10 +313,7 @@ impl Backing {
 
     /// Applies `change` to the aligned 64-bit word at `offset`.
     pub(super) fn atomic(&self, offset: usize, change: AtomicChange) -> u64 {
-        self.assert_inside(offset, 8);
-        assert!(self.is_aligned(offset), "an atomic access was not checked for alignment");
-        // SAFETY: eight aligned bytes inside the range.
-        let word = unsafe { AtomicU64::from_ptr((self.start + offset) as *mut u64) };
+        let word = self.word(offset);
         let order = Ordering::SeqCst;
         match change {
             AtomicChange::FetchAdd(add) => word.fetch_add(add, order),
@@ -228,6 +321,15 @@ impl Backing {
                 word.compare_exchange(compare, swap, order, order).unwrap_or_else(|old| old)
             }
         }
+    }
+
+    /// The aligned word at `offset`.
+    fn word(&self, offset: usize) -> &AtomicU64 {
+        self.assert_inside(offset, 8);
+        assert!(self.is_aligned(offset), "an atomic access was not checked for alignment");
+        assert!(!self.on_demand, "memory that may be unmapped has no atomic access");
+        // SAFETY: eight aligned bytes inside the range.
+        unsafe { AtomicU64::from_ptr((self.start + offset) as *mut u64) }
     }
 
     /// The last guard before memory is touched; callers check against keys and bounds before.
@@ -270,6 +372,24 @@ mod tests {
         assert_eq!(memory.compare_exchange(0, 5, 9).unwrap(), 5);
         assert_eq!(memory.compare_exchange(0, 5, 11).unwrap(), 9);
         assert_eq!(memory.load_u64(0).unwrap(), 9);
+    }
+
+    #[test]
+    fn a_mapped_file_holds_what_was_written_and_only_such_memory_is_persistent() {
+        let path = std::env::temp_dir().join(format!("uroce-map-{}", std::process::id()));
+        let mut options = std::fs::OpenOptions::new();
+        let file = options.read(true).write(true).create(true).truncate(true).open(&path);
+        let file = file.unwrap();
+        file.set_len(10_000).unwrap();
+        assert!(OwnedMemory::map_file(&file, 10_001).is_err());
+        assert!(OwnedMemory::map_file(&file, 0).is_err());
+        let memory = OwnedMemory::map_file(&file, 10_000).unwrap();
+        memory.write(9_998, b"ok").unwrap();
+        let backing = Backing::owned(Arc::clone(&memory));
+        assert!(backing.is_persistent() && !Backing::owned(OwnedMemory::new(8)).is_persistent());
+        backing.persist(5_000, 5_000).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap()[9_998..], *b"ok");
+        std::fs::remove_file(&path).unwrap();
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Scatter and gather: a message's bytes over the segments of a work request.
 
 use super::access::Access;
-use super::keys::{DomainId, KeyFault, KeyTable};
+use super::error::KeyFault;
+use super::keys::{Accessor, DomainId, KeyTable};
 use crate::wire::Lkey;
 
 /// A piece of registered local memory.
@@ -17,7 +18,8 @@ pub struct Sge {
 
 /// Writes `source` to the place that lies `offset` bytes into the segments.
 ///
-/// All pieces are checked before the first byte is written. Nearly always there is one, whose key
+/// All pieces are checked before the first byte is written (but what on-demand memory is mapped, the
+/// copy itself finds). Nearly always there is one, whose key
 /// is then looked up once.
 pub(crate) fn scatter(
     keys: &KeyTable,
@@ -26,15 +28,14 @@ pub(crate) fn scatter(
     offset: u64,
     source: &[u8],
 ) -> Result<(), KeyFault> {
-    let span = |piece: &Piece| {
-        keys.span(piece.key, domain, piece.address, piece.length, Access::LOCAL_WRITE)
-    };
+    let who = Accessor::local(domain);
+    let span =
+        |piece: &Piece| keys.span(piece.key, who, piece.address, piece.length, Access::LOCAL_WRITE);
     let mut list = pieces(segments.clone(), offset, source.len());
     let Some(first) = list.next().transpose()? else { return Ok(()) };
     let first_span = span(&first)?;
     if first.length == source.len() {
-        first_span.write(source);
-        return Ok(());
+        return first_span.write(source);
     }
     for piece in list {
         span(&piece?)?;
@@ -42,7 +43,7 @@ pub(crate) fn scatter(
     let mut done = 0;
     for piece in pieces(segments, offset, source.len()) {
         let piece = piece?;
-        span(&piece)?.write(&source[done..done + piece.length]);
+        span(&piece)?.write(&source[done..done + piece.length])?;
         done += piece.length;
     }
     Ok(())
@@ -56,11 +57,12 @@ pub(crate) fn gather(
     offset: u64,
     target: &mut [u8],
 ) -> Result<(), KeyFault> {
+    let who = Accessor::local(domain);
     let mut done = 0;
     for piece in pieces(segments, offset, target.len()) {
         let piece = piece?;
-        let span = keys.span(piece.key, domain, piece.address, piece.length, Access::NONE)?;
-        span.read(&mut target[done..done + piece.length]);
+        let span = keys.span(piece.key, who, piece.address, piece.length, Access::NONE)?;
+        span.read(&mut target[done..done + piece.length])?;
         done += piece.length;
     }
     Ok(())
@@ -120,7 +122,7 @@ mod tests {
     /// 16 bytes that are named from 0x1000 on, and whether they have LOCAL_WRITE.
     fn registered(access: Access) -> (KeyTable, std::sync::Arc<OwnedMemory>, Lkey) {
         let memory = OwnedMemory::new(16);
-        let mut keys = KeyTable::new(8, Rng::new(1));
+        let mut keys = KeyTable::new(8, 0, Rng::new(1));
         let backing = Backing::owned(std::sync::Arc::clone(&memory));
         let key = keys.register(backing, 0x1000, DOMAIN, access).unwrap();
         (keys, memory, Lkey::new(key))

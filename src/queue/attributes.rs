@@ -29,8 +29,8 @@ impl PathMtu {
         [Self::Mtu256, Self::Mtu512, Self::Mtu1024, Self::Mtu2048, Self::Mtu4096];
 
     /// Bytes that a RoCEv2 packet can have beside its payload: IPv6, UDP, BTH, the largest
-    /// extension headers of a packet with payload (RETH and immediate), ICRC.
-    const OVERHEAD: usize = 40 + 8 + 12 + 16 + 4 + 4;
+    /// extension headers of a packet with payload (XRCETH, RETH and immediate), ICRC.
+    const OVERHEAD: usize = 40 + 8 + 12 + 4 + 16 + 4 + 4;
 
     /// Bytes.
     pub const fn bytes(self) -> usize {

@@ -3,9 +3,11 @@
 use std::sync::OnceLock;
 
 use super::ring::{WordRing, get, halves, pair, put};
+use super::shared::Origin;
 use super::sync::{Arc, AtomicBool, AtomicU8, Mutex, Ordering, fence, lock};
 use super::unpolled::{Unpolled, Users};
-use crate::wire::{Immediate, Qpn, Rkey};
+use super::wakers::Wakers;
+use crate::wire::{Immediate, Qpn, Rkey, Srqn};
 
 /// How a work request ended. Numbers and meanings are those of verbs (`ibv_wc_status`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -121,10 +123,16 @@ pub enum CompletionKind {
     Receive = 6,
     /// A receive that a peer's WRITE with immediate consumed.
     ReceiveWriteWithImmediate = 7,
+    /// A memory window was bound.
+    BindWindow = 8,
+    /// An ATOMIC WRITE of ours.
+    AtomicWrite = 9,
+    /// A FLUSH of ours.
+    Flush = 10,
 }
 
 impl CompletionKind {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 11] = [
         Self::Send,
         Self::Write,
         Self::Read,
@@ -133,6 +141,9 @@ impl CompletionKind {
         Self::LocalInvalidate,
         Self::Receive,
         Self::ReceiveWriteWithImmediate,
+        Self::BindWindow,
+        Self::AtomicWrite,
+        Self::Flush,
     ];
 
     fn from_number(number: u8) -> Self {
@@ -210,6 +221,15 @@ pub(crate) struct Lost {
     pub(crate) first: bool,
 }
 
+/// Who is to be told of a completion, once no lock is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Told {
+    /// The notifier: the queue was armed.
+    pub(crate) notify: bool,
+    /// Waiting tasks.
+    pub(crate) wake: bool,
+}
+
 /// Told, outside all locks, that an armed completion queue has something.
 pub trait Notify: Send + Sync {
     /// Called once for each arming. Must not block.
@@ -237,6 +257,7 @@ pub struct CompletionQueue {
     armed: AtomicU8,
     overrun: AtomicBool,
     notifier: OnceLock<Box<dyn Notify>>,
+    wakers: Wakers,
 }
 
 impl CompletionQueue {
@@ -248,6 +269,7 @@ impl CompletionQueue {
             armed: AtomicU8::new(QUIET),
             overrun: AtomicBool::new(false),
             notifier: OnceLock::new(),
+            wakers: Wakers::default(),
         }
     }
 
@@ -282,6 +304,16 @@ impl CompletionQueue {
         lock(&self.users).leave(number);
     }
 
+    /// Completions of an XRC shared receive queue come here from now on.
+    pub(crate) fn join_shared(&self, number: Srqn, receive: Arc<Unpolled>) {
+        lock(&self.users).join_shared(number, receive);
+    }
+
+    /// The XRC shared receive queue has ended.
+    pub(crate) fn leave_shared(&self, number: Srqn) {
+        lock(&self.users).leave_shared(number);
+    }
+
     /// Asks for one notification at the next completion; with `solicited_only`, at the next
     /// solicited or failed one. A wider request that is already pending stays.
     pub fn arm(&self, solicited_only: bool) {
@@ -303,8 +335,13 @@ impl CompletionQueue {
         let available = self.ring.head().wrapping_sub(tail) as usize;
         let count = available.min(limit);
         for index in 0..count {
-            let completion = read(self.ring.entry(tail.wrapping_add(index as u32)));
-            users.polled(completion.queue_pair, completion.kind.is_receive());
+            let (completion, origin) = read(self.ring.entry(tail.wrapping_add(index as u32)));
+            match origin {
+                Origin::Pair => {
+                    users.polled(completion.queue_pair, completion.kind.is_receive());
+                }
+                Origin::Shared(number) => users.polled_shared(number),
+            }
             taken(index, completion);
         }
         if count > 0 {
@@ -315,9 +352,9 @@ impl CompletionQueue {
         Ok(count)
     }
 
-    /// Adds a completion. Only the engine calls this, under its lock. Returns whether the queue's
-    /// notifier has to be called once the lock is released.
-    pub(crate) fn push(&self, completion: &Completion) -> Result<bool, Lost> {
+    /// Adds a completion. Only the engine calls this, under its lock. Returns who has to be told
+    /// once the lock is released.
+    pub(crate) fn push(&self, completion: &Completion, origin: Origin) -> Result<Told, Lost> {
         if self.overrun.load(Ordering::Relaxed) {
             return Err(Lost { first: false });
         }
@@ -326,11 +363,13 @@ impl CompletionQueue {
             return Err(Lost { first: true });
         }
         let head = self.ring.head();
-        write(self.ring.entry(head), completion);
+        write(self.ring.entry(head), completion, origin);
         self.ring.publish(head.wrapping_add(1));
-        // Either the application's poll after arming sees the entry, or this sees the arming.
+        // Either the application's poll after arming or registering sees the entry, or this sees
+        // the arming or registration.
         fence(Ordering::SeqCst);
-        Ok(self.disarm(completion.solicited || !completion.status.is_success()))
+        let notify = self.disarm(completion.solicited || !completion.status.is_success());
+        Ok(Told { notify, wake: self.wakers.must_wake() })
     }
 
     fn disarm(&self, solicited: bool) -> bool {
@@ -341,6 +380,11 @@ impl CompletionQueue {
         }
     }
 
+    /// Tasks that wait for completions.
+    pub(crate) fn wakers(&self) -> &Wakers {
+        &self.wakers
+    }
+
     /// Calls the notifier. Outside all locks.
     pub(crate) fn notify(&self) {
         if let Some(notifier) = self.notifier.get() {
@@ -349,7 +393,7 @@ impl CompletionQueue {
     }
 }
 
-fn write(entry: &[super::sync::AtomicU64], completion: &Completion) {
+fn write(entry: &[super::sync::AtomicU64], completion: &Completion, origin: Origin) {
     let (tag, extra) = match completion.attachment {
         Attachment::None => (0, 0),
         Attachment::Immediate(immediate) => (1, u32::from_le_bytes(immediate.0)),
@@ -362,10 +406,10 @@ fn write(entry: &[super::sync::AtomicU64], completion: &Completion) {
     put(entry, ID, completion.id);
     put(entry, SHAPE, pair(completion.length, shape));
     put(entry, EXTRA, pair(extra, completion.queue_pair.value()));
-    put(entry, SOURCE, u64::from(completion.source.value()));
+    put(entry, SOURCE, pair(completion.source.value(), origin.to_word()));
 }
 
-fn read(entry: &[super::sync::AtomicU64]) -> Completion {
+fn read(entry: &[super::sync::AtomicU64]) -> (Completion, Origin) {
     let (length, shape) = halves(get(entry, SHAPE));
     let (extra, queue_pair) = halves(get(entry, EXTRA));
     let attachment = match (shape >> 16) as u8 {
@@ -373,14 +417,16 @@ fn read(entry: &[super::sync::AtomicU64]) -> Completion {
         1 => Attachment::Immediate(Immediate(extra.to_le_bytes())),
         _ => Attachment::Invalidated(Rkey::new(extra)),
     };
-    Completion {
+    let (source, origin) = halves(get(entry, SOURCE));
+    let completion = Completion {
         id: get(entry, ID),
         status: CompletionStatus::from_number(shape as u8),
         kind: CompletionKind::from_number((shape >> 8) as u8),
         length,
         attachment,
         queue_pair: Qpn::new(queue_pair),
-        source: Qpn::new(get(entry, SOURCE) as u32),
+        source: Qpn::new(source),
         solicited: shape >> 24 != 0,
-    }
+    };
+    (completion, Origin::from_word(origin))
 }

@@ -14,21 +14,25 @@
 mod attributes;
 mod completion;
 mod doorbell;
+mod flush;
 mod pair;
 mod receive;
 mod request;
 mod ring;
 mod send;
+mod shared;
 mod state;
 pub mod sync;
 mod unpolled;
+mod wakers;
 
-pub use crate::memory::{Access, Sge};
+pub use crate::memory::{Access, Sge, WindowBind, WindowId, WindowKind};
 pub use attributes::{AddressVector, Attribute, PathMtu, QueuePairAttributes};
 pub use completion::{
     Attachment, Completion, CompletionKind, CompletionQueue, CompletionStatus, Notify, Overrun,
 };
 pub use doorbell::Doorbells;
+pub use flush::{FlushPlacement, FlushSelectivity};
 pub use pair::{QueueCapacities, QueuePairQueues};
 pub use receive::ReceiveQueue;
 pub use request::{
@@ -36,6 +40,11 @@ pub use request::{
     SendOperation, SendRequest, total_length,
 };
 pub use send::SendQueue;
+pub use shared::XrcDomainId;
 pub use state::{QueuePairKind, QueuePairState};
 
 pub(crate) use send::{SegmentList, SendData, SendHead};
+pub(crate) use shared::{Origin, Sharing, XrcPart};
+pub(crate) use unpolled::Unpolled;
+#[cfg_attr(loom, allow(unused_imports, reason = "devices are not modelled"))]
+pub(crate) use wakers::{WakerKey, Wakers};

@@ -3,7 +3,7 @@
 use super::request::{Payload, PostError, ReceiveRequest, SendRequest};
 use super::sync::{Arc, AtomicU8, Ordering};
 use super::{CompletionQueue, Doorbells, QueuePairKind, QueuePairState, ReceiveQueue, SendQueue};
-use crate::wire::Qpn;
+use crate::wire::{Qpn, Srqn};
 
 /// Sizes of a queue pair's queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +18,17 @@ pub struct QueueCapacities {
     pub receive_segments: u32,
     /// Inline bytes in a send work request.
     pub inline_bytes: u32,
+}
+
+impl QueueCapacities {
+    /// No queues at all.
+    pub const NONE: Self = Self {
+        send_requests: 0,
+        receive_requests: 0,
+        send_segments: 0,
+        receive_segments: 0,
+        inline_bytes: 0,
+    };
 }
 
 impl Default for QueueCapacities {
@@ -41,7 +52,8 @@ pub struct QueuePairQueues {
     state: AtomicU8,
     pub(crate) send: SendQueue,
     pub(crate) receive: Arc<ReceiveQueue>,
-    /// Whether other queue pairs take their receives from the same queue.
+    /// Whether other queue pairs take their receives from the same queue. An XRC target takes them
+    /// from where each request says; its own queue stays empty.
     shares_receives: bool,
     pub(crate) send_completions: Arc<CompletionQueue>,
     pub(crate) receive_completions: Arc<CompletionQueue>,
@@ -58,7 +70,7 @@ impl QueuePairQueues {
         doorbells: Arc<Doorbells>,
         shared: Option<Arc<ReceiveQueue>>,
     ) -> Self {
-        let shares_receives = shared.is_some();
+        let shares_receives = shared.is_some() || kind == QueuePairKind::XrcTarget;
         let own = || {
             Arc::new(ReceiveQueue::new(
                 capacities.receive_requests,
@@ -99,6 +111,21 @@ impl QueuePairQueues {
     pub(crate) fn leave_completions(&self) {
         self.send_completions.leave(self.number);
         self.receive_completions.leave(self.number);
+    }
+
+    /// Sizes as they are; of a queue that is not the queue pair's own, or that it lacks, 0.
+    pub fn capacities(&self) -> QueueCapacities {
+        let mut capacities = QueueCapacities::NONE;
+        if self.kind.sends() {
+            capacities.send_requests = self.send.capacity();
+            capacities.send_segments = self.send.max_segments() as u32;
+            capacities.inline_bytes = self.send.max_inline() as u32;
+        }
+        if self.kind.serves() && !self.shares_receives {
+            capacities.receive_requests = self.receive.capacity();
+            capacities.receive_segments = self.receive.max_segments() as u32;
+        }
+        capacities
     }
 
     /// The queue pair's number.
@@ -148,21 +175,68 @@ impl QueuePairQueues {
     /// Queues send requests in order until one is refused, and rings the bell. Returns how many
     /// were queued, and why the next one was not. The engine has to be given a turn afterwards.
     pub fn post_send(&self, requests: &[SendRequest<'_>]) -> (usize, Result<(), PostError>) {
-        let state = self.state();
-        if state < QueuePairState::Rts {
-            return (0, Err(PostError::WrongState(state, "send requests")));
+        if self.kind == QueuePairKind::XrcInitiator {
+            return (0, Err(PostError::NoSharedQueueNamed));
+        }
+        self.post_send_of(requests, Srqn::default())
+    }
+
+    /// The same for an XRC INI queue pair: the requests name the peer's shared receive queue
+    /// `shared`, whose receives their messages take and in whose protection domain their remote
+    /// keys count.
+    pub fn post_send_to(
+        &self,
+        shared: Srqn,
+        requests: &[SendRequest<'_>],
+    ) -> (usize, Result<(), PostError>) {
+        if self.kind != QueuePairKind::XrcInitiator {
+            return (0, Err(PostError::SharedQueueNamed(self.kind)));
+        }
+        self.post_send_of(requests, shared)
+    }
+
+    fn post_send_of(
+        &self,
+        requests: &[SendRequest<'_>],
+        shared: Srqn,
+    ) -> (usize, Result<(), PostError>) {
+        if let Err(error) = self.may_post_send() {
+            return (0, Err(error));
         }
         let foreign = |request: &SendRequest<'_>| !request.operation.is_supported_by(self.kind);
         if let Some(place) = requests.iter().position(foreign) {
             // What stands before it is queued, as with every other refusal.
-            let (queued, outcome) = self.post_supported(&requests[..place]);
+            let (queued, outcome) = self.post_supported(&requests[..place], shared);
             return (queued, outcome.and(Err(PostError::NotSupported(self.kind))));
         }
-        self.post_supported(requests)
+        self.post_supported(requests, shared)
     }
 
-    fn post_supported(&self, requests: &[SendRequest<'_>]) -> (usize, Result<(), PostError>) {
-        let outcome = self.send.post(requests);
+    fn may_post_send(&self) -> Result<(), PostError> {
+        if !self.kind.sends() {
+            return Err(PostError::NoSendQueue(self.kind));
+        }
+        match self.state() {
+            state if state < QueuePairState::Rts => {
+                Err(PostError::WrongState(state, "send requests"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn may_post_receive(&self) -> Result<(), PostError> {
+        match self.state() {
+            state @ QueuePairState::Reset => Err(PostError::WrongState(state, "receive requests")),
+            _ => Ok(()),
+        }
+    }
+
+    fn post_supported(
+        &self,
+        requests: &[SendRequest<'_>],
+        shared: Srqn,
+    ) -> (usize, Result<(), PostError>) {
+        let outcome = self.send.post(requests, shared, || self.may_post_send());
         if outcome.0 > 0 {
             self.doorbells.ring(self.slot);
         }
@@ -172,14 +246,13 @@ impl QueuePairQueues {
     /// Queues receive requests in order until one is refused. Returns how many were queued, and
     /// why the next one was not.
     pub fn post_receive(&self, requests: &[ReceiveRequest<'_>]) -> (usize, Result<(), PostError>) {
-        let state = self.state();
+        if !self.kind.serves() {
+            return (0, Err(PostError::NoReceives(self.kind)));
+        }
         if self.shares_receives {
             return (0, Err(PostError::SharedReceiveQueue));
         }
-        if state == QueuePairState::Reset {
-            return (0, Err(PostError::WrongState(state, "receive requests")));
-        }
-        let outcome = self.receive.post(requests);
+        let outcome = self.receive.post_if(requests, || self.may_post_receive());
         if outcome.0 > 0 {
             // In the error state the engine has to flush what was posted, and only it knows whether
             // that state began meanwhile.

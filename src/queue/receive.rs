@@ -3,8 +3,12 @@
 use super::request::{PostError, ReceiveRequest, total_length};
 use super::ring::{WordRing, get, halves, pair, put};
 use super::send::{SegmentList, write_segments};
+use super::shared::{Sharing, XrcDomainId, XrcPart};
 use super::sync::{Arc, AtomicU32, Mutex, Ordering, lock};
 use super::unpolled::Unpolled;
+use super::{CompletionQueue, Origin};
+use crate::memory::DomainId;
+use crate::wire::Srqn;
 
 const ID: usize = 0;
 const SHAPE: usize = 1;
@@ -19,6 +23,8 @@ pub struct ReceiveQueue {
     /// Below so many posted receives the application wants to know, once; 0 is never.
     limit: AtomicU32,
     unpolled: Arc<Unpolled>,
+    /// What a shared queue has beside that.
+    sharing: Option<Sharing>,
 }
 
 /// A posted receive as the engine reads it; its segments stay in the queue.
@@ -30,7 +36,21 @@ pub(crate) struct ReceiveHead {
 }
 
 impl ReceiveQueue {
+    /// The queue of one queue pair.
     pub(crate) fn new(capacity: u32, max_segments: usize) -> Self {
+        Self::build(capacity, max_segments, None)
+    }
+
+    /// A queue that queue pairs share.
+    pub(crate) fn shared(capacity: u32, max_segments: usize, sharing: Sharing) -> Self {
+        let queue = Self::build(capacity, max_segments, Some(sharing));
+        if let Some(xrc) = queue.xrc() {
+            xrc.completions.join_shared(xrc.number, Arc::clone(&queue.unpolled));
+        }
+        queue
+    }
+
+    fn build(capacity: u32, max_segments: usize, sharing: Option<Sharing>) -> Self {
         let stride = HEAD_WORDS + max_segments * SEGMENT_WORDS;
         Self {
             ring: WordRing::new(capacity, stride),
@@ -38,7 +58,46 @@ impl ReceiveQueue {
             posting: Mutex::new(()),
             limit: AtomicU32::new(0),
             unpolled: Unpolled::new(),
+            sharing,
         }
+    }
+
+    /// A shared queue has ended: its completions count for nobody.
+    pub(crate) fn leave_completions(&self) {
+        if let Some(xrc) = self.xrc() {
+            xrc.completions.leave_shared(xrc.number);
+        }
+    }
+
+    fn xrc(&self) -> Option<&XrcPart> {
+        self.sharing.as_ref()?.xrc.as_ref()
+    }
+
+    /// The protection domain of a shared queue, where the keys of its receives count. The queue of
+    /// one queue pair has that queue pair's.
+    pub fn domain(&self) -> Option<DomainId> {
+        Some(self.sharing.as_ref()?.domain)
+    }
+
+    /// The number by which requests name an XRC shared receive queue; other queues have none.
+    pub fn number(&self) -> Option<Srqn> {
+        Some(self.xrc()?.number)
+    }
+
+    /// The XRC domain of an XRC shared receive queue.
+    pub fn xrc_domain(&self) -> Option<XrcDomainId> {
+        Some(self.xrc()?.domain)
+    }
+
+    /// Where completions of an XRC shared receive queue go. Those of other queues go where the
+    /// queue pairs say that take from them.
+    pub fn completions(&self) -> Option<&Arc<CompletionQueue>> {
+        Some(&self.xrc()?.completions)
+    }
+
+    /// What completions of this queue count for.
+    pub(crate) fn origin(&self) -> Origin {
+        self.number().map_or(Origin::Pair, Origin::Shared)
     }
 
     /// Entries in all.
@@ -78,7 +137,19 @@ impl ReceiveQueue {
     /// Queues requests in order until one is refused. Returns how many were queued, and why the
     /// next one was not.
     pub fn post(&self, requests: &[ReceiveRequest<'_>]) -> (usize, Result<(), PostError>) {
+        self.post_if(requests, || Ok(()))
+    }
+
+    /// The same; `allowed` is asked where [`Self::clear`] cannot come in between.
+    pub(crate) fn post_if(
+        &self,
+        requests: &[ReceiveRequest<'_>],
+        allowed: impl FnOnce() -> Result<(), PostError>,
+    ) -> (usize, Result<(), PostError>) {
         let _guard = lock(&self.posting);
+        if let Err(error) = allowed() {
+            return (0, Err(error));
+        }
         for (count, request) in requests.iter().enumerate() {
             if let Err(error) = self.post_one(request) {
                 return (count, Err(error));
@@ -134,7 +205,20 @@ impl ReceiveQueue {
         self.ring.release(self.ring.tail().wrapping_add(1));
     }
 
+    /// Forgets all entries. Whoever posts meanwhile comes before it, or is refused if its `allowed`
+    /// says so by then.
     pub(crate) fn clear(&self) {
+        let _guard = lock(&self.posting);
         self.ring.clear();
+    }
+}
+
+impl std::fmt::Debug for ReceiveQueue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ReceiveQueue")
+            .field("capacity", &self.capacity())
+            .field("posted", &self.posted())
+            .field("number", &self.number())
+            .finish_non_exhaustive()
     }
 }

@@ -1,6 +1,7 @@
 //! Work requests: what an application posts.
 
-use crate::memory::Sge;
+use super::flush::{FlushPlacement, FlushSelectivity};
+use crate::memory::{Sge, WindowBind};
 use crate::wire::{Immediate, QKey, Qpn, Rkey};
 
 /// A place in a peer's registered memory.
@@ -65,31 +66,62 @@ pub enum SendOperation {
         /// Four bytes for its completion.
         immediate: Option<Immediate>,
     },
-    /// Makes a local key invalid. No packet is sent.
+    /// Stores eight bytes of the peer's memory at once: whoever looks sees all of them or none. Has
+    /// no local segments.
+    AtomicWrite {
+        /// Where, aligned to 8 bytes.
+        remote: Remote,
+        /// The bytes, in the order in which they lie in memory.
+        value: [u8; 8],
+    },
+    /// Completes when all earlier WRITEs of the queue are placed as it says. Has no local segments.
+    Flush {
+        /// First byte of the range.
+        remote: Remote,
+        /// Bytes of the range.
+        length: u32,
+        /// How far the WRITEs must have come.
+        placement: FlushPlacement,
+        /// Whether the range counts, or the whole memory of the key.
+        selectivity: FlushSelectivity,
+    },
+    /// Makes a local key invalid: that of a region registered with
+    /// [`Access::INVALIDATE`](crate::memory::Access::INVALIDATE), or of a window of type 2 that this
+    /// queue pair bound. No packet is sent.
     LocalInvalidate(Rkey),
+    /// Binds a memory window to a part of a region. No packet is sent. Later requests of the queue
+    /// may carry its new key to the peer.
+    BindWindow(WindowBind),
 }
 
 impl SendOperation {
     /// Whether a transport has it.
     pub const fn is_supported_by(&self, kind: super::QueuePairKind) -> bool {
-        use super::QueuePairKind::{Rc, Uc, Ud};
+        use super::QueuePairKind::{Rc, Uc, Ud, XrcInitiator};
         match self {
             Self::SendTo { .. } => matches!(kind, Ud),
             Self::LocalInvalidate(_)
+            | Self::BindWindow(_)
             | Self::Send
             | Self::SendWithImmediate(_)
             | Self::Write(_)
-            | Self::WriteWithImmediate(..) => matches!(kind, Rc | Uc),
+            | Self::WriteWithImmediate(..) => matches!(kind, Rc | Uc | XrcInitiator),
             Self::SendWithInvalidate(_)
             | Self::Read(_)
             | Self::CompareSwap { .. }
-            | Self::FetchAdd { .. } => matches!(kind, Rc),
+            | Self::FetchAdd { .. } => matches!(kind, Rc | XrcInitiator),
+            Self::AtomicWrite { .. } | Self::Flush { .. } => matches!(kind, Rc),
         }
     }
 
     /// Whether the peer's answer carries data, which goes to the request's segments.
     pub const fn returns_data(&self) -> bool {
         matches!(self, Self::Read(_) | Self::CompareSwap { .. } | Self::FetchAdd { .. })
+    }
+
+    /// Whether all that it needs is in the operation itself, so that it has no local data.
+    pub const fn is_self_contained(&self) -> bool {
+        matches!(self, Self::AtomicWrite { .. } | Self::Flush { .. })
     }
 }
 
@@ -174,6 +206,9 @@ pub enum PostError {
     /// READ and atomics need a place for the answer.
     #[error("inline data cannot be the target of a READ or an atomic operation")]
     InlineTarget,
+    /// ATOMIC WRITE carries its value in the operation, and FLUSH has none.
+    #[error("ATOMIC WRITE and FLUSH have no local data: {0} bytes of it were given")]
+    NoLocalData(u64),
     /// The segments' sum is over the transport's limit.
     #[error("a message of {0} bytes is over the limit of 2147483648")]
     MessageTooLong(u64),
@@ -183,6 +218,23 @@ pub enum PostError {
     /// The transport has no such operation.
     #[error("{0} queue pairs have no such operation")]
     NotSupported(super::QueuePairKind),
+    /// Requests of an XRC INI queue pair have to say which shared receive queue they are for.
+    #[error(
+        "a request of an XRC INI queue pair names a shared receive queue of the peer: post it with \
+         post_send_to"
+    )]
+    NoSharedQueueNamed,
+    /// Only requests of XRC INI queue pairs name a shared receive queue.
+    #[error("requests of {0} queue pairs name no shared receive queue: post them with post_send")]
+    SharedQueueNamed(super::QueuePairKind),
+    /// An XRC TGT queue pair only serves its peer.
+    #[error("{0} queue pairs have no send queue: post to an XRC INI queue pair")]
+    NoSendQueue(super::QueuePairKind),
+    /// An XRC INI queue pair only sends.
+    #[error(
+        "{0} queue pairs receive nothing: post to the XRC shared receive queue that the peer names"
+    )]
+    NoReceives(super::QueuePairKind),
 }
 
 /// The largest message: 2^31 bytes (specification, section 9.7.7).

@@ -1,5 +1,6 @@
 //! The send queue: posted by any thread of the application, read by the engine.
 
+use super::flush::{FlushPlacement, FlushSelectivity};
 use super::request::{
     AddressHandleId, Datagram, MAX_MESSAGE, Payload, PostError, Remote, SendFlags, SendOperation,
     SendRequest, total_length,
@@ -7,17 +8,19 @@ use super::request::{
 use super::ring::{WordRing, get, halves, pair, put};
 use super::sync::{Arc, AtomicU64, Mutex, lock};
 use super::unpolled::Unpolled;
-use crate::memory::Sge;
-use crate::wire::{Immediate, Lkey, QKey, Qpn, Rkey};
+use crate::memory::{Access, Sge, WindowBind, WindowId, WindowKind};
+use crate::wire::{Immediate, Lkey, QKey, Qpn, Rkey, Srqn};
 
-// An entry: identifier, kind and counts, two keys, address, two operands, then segments or bytes.
+// An entry: identifier, kind and counts, two keys, address, two operands, the peer's shared receive
+// queue, then segments or bytes.
 const ID: usize = 0;
 const SHAPE: usize = 1;
 const KEYS: usize = 2;
 const ADDRESS: usize = 3;
 const OPERAND: usize = 4;
 const COMPARE: usize = 5;
-const HEAD_WORDS: usize = 6;
+const SHARED: usize = 6;
+const HEAD_WORDS: usize = 7;
 const SEGMENT_WORDS: usize = 2;
 
 const SIGNALED: u32 = 1 << 8;
@@ -25,6 +28,11 @@ const SOLICITED: u32 = 1 << 9;
 const FENCE: u32 = 1 << 10;
 const INLINE: u32 = 1 << 11;
 const COUNT_SHIFT: u32 = 16;
+
+/// Code of a bind request.
+const BIND_WINDOW: u32 = 16;
+/// In a bind request's rights: the window is of type 2.
+const TYPE_2: u64 = 1 << 32;
 
 /// A send queue of fixed capacity.
 pub struct SendQueue {
@@ -43,6 +51,8 @@ pub(crate) struct SendHead {
     pub(crate) flags: SendFlags,
     /// Bytes of local data.
     pub(crate) length: u32,
+    /// The peer's shared receive queue (XRC); 0 elsewhere.
+    pub(crate) shared: Srqn,
 }
 
 impl SendQueue {
@@ -72,19 +82,28 @@ impl SendQueue {
         self.max_inline
     }
 
-    /// Queues requests in order until one is refused. Returns how many were queued, and why the
-    /// next one was not.
-    pub(crate) fn post(&self, requests: &[SendRequest<'_>]) -> (usize, Result<(), PostError>) {
+    /// Queues requests, which name the peer's queue `shared` (XRC), in order until one is refused.
+    /// Returns how many were queued, and why the next one was not. `allowed` is asked where
+    /// [`Self::clear`] cannot come in between.
+    pub(crate) fn post(
+        &self,
+        requests: &[SendRequest<'_>],
+        shared: Srqn,
+        allowed: impl FnOnce() -> Result<(), PostError>,
+    ) -> (usize, Result<(), PostError>) {
         let _guard = lock(&self.posting);
+        if let Err(error) = allowed() {
+            return (0, Err(error));
+        }
         for (count, request) in requests.iter().enumerate() {
-            if let Err(error) = self.post_one(request) {
+            if let Err(error) = self.post_one(request, shared) {
                 return (count, Err(error));
             }
         }
         (requests.len(), Ok(()))
     }
 
-    fn post_one(&self, request: &SendRequest<'_>) -> Result<(), PostError> {
+    fn post_one(&self, request: &SendRequest<'_>, shared: Srqn) -> Result<(), PostError> {
         let length = self.check(request)?;
         if !self.has_room() {
             return Err(PostError::QueueFull { capacity: self.capacity() });
@@ -94,6 +113,7 @@ impl SendQueue {
         write_operation(entry, &request.operation);
         let (count, inline) = write_payload(entry, request.payload);
         put(entry, ID, request.id);
+        put(entry, SHARED, u64::from(shared.value()));
         let shape = operation_code(&request.operation)
             | flag(request.flags.signaled, SIGNALED)
             | flag(request.flags.solicited, SOLICITED)
@@ -130,6 +150,9 @@ impl SendQueue {
             }
             Payload::Segments(segments) => total_length(segments),
         };
+        if length > 0 && request.operation.is_self_contained() {
+            return Err(PostError::NoLocalData(length));
+        }
         u32::try_from(length)
             .ok()
             .filter(|_| length <= MAX_MESSAGE)
@@ -159,6 +182,7 @@ impl SendQueue {
                 fence: shape & FENCE != 0,
             },
             length,
+            shared: Srqn::new(get(entry, SHARED) as u32),
         }
     }
 
@@ -179,7 +203,10 @@ impl SendQueue {
         self.ring.release(position);
     }
 
+    /// Forgets all entries. Whoever posts meanwhile comes before it, or is refused if its `allowed`
+    /// says so by then.
     pub(crate) fn clear(&self) {
+        let _guard = lock(&self.posting);
         self.ring.clear();
     }
 }
@@ -265,6 +292,9 @@ const fn operation_code(operation: &SendOperation) -> u32 {
         SendOperation::LocalInvalidate(_) => 8,
         SendOperation::SendTo { immediate: None, .. } => 9,
         SendOperation::SendTo { immediate: Some(_), .. } => 10,
+        SendOperation::AtomicWrite { .. } => 11,
+        SendOperation::Flush { .. } => 12,
+        SendOperation::BindWindow(_) => BIND_WINDOW,
     }
 }
 
@@ -293,6 +323,16 @@ fn write_operation(entry: &[AtomicU64], operation: &SendOperation) {
             put(entry, OPERAND, add);
             (Some(remote), 0)
         }
+        SendOperation::AtomicWrite { remote, value } => {
+            put(entry, OPERAND, u64::from_le_bytes(value));
+            (Some(remote), 0)
+        }
+        SendOperation::Flush { remote, length, placement, selectivity } => {
+            let how = u32::from(placement.bits()) | u32::from(selectivity.code()) << 8;
+            put(entry, OPERAND, pair(length, how));
+            (Some(remote), 0)
+        }
+        SendOperation::BindWindow(bind) => return write_bind(entry, &bind),
     };
     let key = remote.map_or(0, |remote| remote.key.value());
     put(entry, KEYS, pair(extra, key));
@@ -318,7 +358,47 @@ fn read_operation(entry: &[AtomicU64], code: u32) -> SendOperation {
         7 => SendOperation::FetchAdd { remote, add: get(entry, OPERAND) },
         9 => SendOperation::SendTo { to: read_datagram(entry), immediate: None },
         10 => SendOperation::SendTo { to: read_datagram(entry), immediate: Some(immediate) },
+        11 => SendOperation::AtomicWrite { remote, value: get(entry, OPERAND).to_le_bytes() },
+        12 => read_flush(entry, remote),
+        BIND_WINDOW => SendOperation::BindWindow(read_bind(entry)),
         _ => SendOperation::LocalInvalidate(Rkey::new(extra)),
+    }
+}
+
+fn read_flush(entry: &[AtomicU64], remote: Remote) -> SendOperation {
+    let (length, how) = halves(get(entry, OPERAND));
+    let placement = FlushPlacement::from_bits(how as u8);
+    let selectivity = FlushSelectivity::from_code((how >> 8) as u8);
+    SendOperation::Flush {
+        remote,
+        length,
+        // Only what was written comes back.
+        placement: placement.unwrap_or(FlushPlacement::GlobalVisibility),
+        selectivity: selectivity.unwrap_or(FlushSelectivity::Range),
+    }
+}
+
+fn write_bind(entry: &[AtomicU64], bind: &WindowBind) {
+    let kind = if bind.kind == WindowKind::Type2B { TYPE_2 } else { 0 };
+    put(entry, KEYS, pair(bind.key().value(), bind.region.value()));
+    put(entry, ADDRESS, bind.address);
+    put(entry, OPERAND, bind.length);
+    put(entry, COMPARE, kind | u64::from(bind.access.bits()));
+}
+
+fn read_bind(entry: &[AtomicU64]) -> WindowBind {
+    let (key, region) = halves(get(entry, KEYS));
+    let rights = get(entry, COMPARE);
+    let kind = if rights & TYPE_2 != 0 { WindowKind::Type2B } else { WindowKind::Type1 };
+    WindowBind {
+        window: WindowId::of_key(Rkey::new(key)),
+        kind,
+        portion: key as u8,
+        region: Lkey::new(region),
+        address: get(entry, ADDRESS),
+        length: get(entry, OPERAND),
+        // They were rights when they were written.
+        access: Access::from_bits(rights as u32).unwrap_or_default(),
     }
 }
 

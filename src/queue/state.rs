@@ -60,6 +60,29 @@ pub enum QueuePairKind {
     Uc,
     /// Unreliable datagram.
     Ud,
+    /// Sending end of an extended reliable connection (XRC INI): it has a send queue only, and each
+    /// of its requests names a shared receive queue of the peer.
+    XrcInitiator,
+    /// Receiving end of an extended reliable connection (XRC TGT): it has no queue of its own, and
+    /// serves the XRC shared receive queues of its XRC domain.
+    XrcTarget,
+}
+
+impl QueuePairKind {
+    /// Whether requests are acknowledged, and repeated until they are.
+    pub const fn is_reliable(self) -> bool {
+        matches!(self, Self::Rc | Self::XrcInitiator | Self::XrcTarget)
+    }
+
+    /// Whether queue pairs of this kind carry out send requests.
+    pub const fn sends(self) -> bool {
+        !matches!(self, Self::XrcTarget)
+    }
+
+    /// Whether queue pairs of this kind serve requests of a peer.
+    pub const fn serves(self) -> bool {
+        !matches!(self, Self::XrcInitiator)
+    }
 }
 
 impl fmt::Display for QueuePairKind {
@@ -68,6 +91,8 @@ impl fmt::Display for QueuePairKind {
             Self::Rc => "RC",
             Self::Uc => "UC",
             Self::Ud => "UD",
+            Self::XrcInitiator => "XRC INI",
+            Self::XrcTarget => "XRC TGT",
         })
     }
 }

@@ -5,7 +5,7 @@
 //! queue is full would overrun a completion queue that has room for all work requests.
 
 use super::sync::{Arc, AtomicU32, Ordering};
-use crate::wire::Qpn;
+use crate::wire::{Qpn, Srqn};
 
 /// How many completions of one work queue wait to be polled.
 pub(crate) struct Unpolled(AtomicU32);
@@ -37,6 +37,9 @@ pub(super) struct Users {
     list: Vec<User>,
     /// Where the last one was found: completions of one queue pair often follow one another.
     last: usize,
+    /// XRC shared receive queues, rising by number: their completions name queue pairs that take
+    /// from many such queues.
+    shared: Vec<(Srqn, Arc<Unpolled>)>,
 }
 
 struct User {
@@ -61,6 +64,25 @@ impl Users {
     /// The queue pair has ended; what is left of its completions counts for nothing.
     pub(super) fn leave(&mut self, number: Qpn) {
         self.list.retain(|user| user.number != number);
+    }
+
+    /// Completions of XRC shared receive queue `number` come here from now on.
+    pub(super) fn join_shared(&mut self, number: Srqn, receive: Arc<Unpolled>) {
+        self.leave_shared(number);
+        let place = self.shared.partition_point(|(known, _)| *known < number);
+        self.shared.insert(place, (number, receive));
+    }
+
+    /// The XRC shared receive queue has ended.
+    pub(super) fn leave_shared(&mut self, number: Srqn) {
+        self.shared.retain(|(known, _)| *known != number);
+    }
+
+    /// A completion of an XRC shared receive queue was polled.
+    pub(super) fn polled_shared(&self, number: Srqn) {
+        if let Ok(place) = self.shared.binary_search_by_key(&number, |(known, _)| *known) {
+            self.shared[place].1.remove();
+        }
     }
 
     /// A completion was polled.
@@ -104,5 +126,22 @@ mod tests {
         assert_eq!(counts, [3, 3, 1, 3, 3, 3, 3, 3, 3, 2]);
         (0..9).for_each(|_| users.polled(Qpn::new(101), false));
         assert_eq!(queues[1][0].count(), 0, "never below zero");
+    }
+
+    #[test]
+    fn completions_of_xrc_queues_count_by_their_own_numbers_which_queue_pairs_may_have_too() {
+        let mut users = Users::default();
+        let [pair, first, second] = [0; 3].map(|_| Unpolled::new());
+        users.join(Qpn::new(7), None, Some(Arc::clone(&pair)));
+        users.join_shared(Srqn::new(9), Arc::clone(&second));
+        users.join_shared(Srqn::new(7), Arc::clone(&first));
+        for unpolled in [&pair, &first, &second] {
+            unpolled.add();
+        }
+        users.polled_shared(Srqn::new(7));
+        assert_eq!([&pair, &first, &second].map(|unpolled| unpolled.count()), [1, 0, 1]);
+        users.leave_shared(Srqn::new(9));
+        users.polled_shared(Srqn::new(9));
+        assert_eq!(second.count(), 1, "the queue has ended");
     }
 }

@@ -21,6 +21,7 @@ impl World {
             }
         }
         self.run_unacked(node)?;
+        self.run_shared(node)?;
         if self.nodes[node].engine.doorbells().any() {
             self.ring(node);
         }
@@ -86,6 +87,9 @@ impl World {
         if let Some(end) = self.find_unacked(node, number) {
             return self.handle_unacked(end, completion);
         }
+        if let Some(link) = self.find_link(node, number) {
+            return self.handle_link(link, completion);
+        }
         let is_it = |end: &super::end::End| end.plan.node == node && end.queues.number() == number;
         let Some(end) = self.ends.iter().position(is_it) else {
             let text = format!("node {node}: completion of {number}, which does not exist");
@@ -150,7 +154,7 @@ impl World {
                 && (self.oracle.outstanding_sends(end.id) > 0
                     || self.oracle.outstanding_receives(end.id) > 0)
         });
-        if waits || self.unacked_waits(node) {
+        if waits || self.unacked_waits(node) || self.shared_waits(node) {
             self.run_application_at(node, self.now + LOOK_AGAIN);
         }
     }

@@ -19,10 +19,12 @@ pub(super) struct Channel {
     pub(super) is_spared: bool,
     /// Without acknowledgements: where its receives are.
     pub(super) receives: Option<Arc<QueuePairQueues>>,
-    /// Without acknowledgements: of each message whether all its packets will arrive, and whether
-    /// those of the one that is being sent will.
-    pub(super) intact: Vec<bool>,
-    is_intact: bool,
+    /// Without acknowledgements: of each message at which machines all its packets will arrive, one
+    /// bit each (all bits for what is for one machine), and those of the one that is being sent.
+    pub(super) intact: Vec<u64>,
+    is_intact: u64,
+    /// The machine on which it is attached to the group.
+    pub(super) joined_on: Option<usize>,
     pub(super) met: Met,
     pub(super) requests: VecDeque<(u32, Row)>,
     /// Flights towards it.
@@ -47,10 +49,10 @@ impl Channel {
     }
 
     /// Notes which messages arrive whole, where nobody tells the sender. `edges`: the packet begins,
-    /// and ends, a message.
-    pub(super) fn follow(&mut self, edges: (bool, bool), arrives: bool) {
+    /// and ends, a message; `arrives`: at which machines.
+    pub(super) fn follow(&mut self, edges: (bool, bool), arrives: u64) {
         let (begins, ends) = edges;
-        self.is_intact = arrives && (begins || self.is_intact);
+        self.is_intact = arrives & if begins { u64::MAX } else { self.is_intact };
         if ends {
             self.intact.push(self.is_intact);
         }

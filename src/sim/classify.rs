@@ -80,8 +80,13 @@ fn row(headers: &Headers) -> Option<Row> {
     match headers.service {
         Service::Uc if is_send => Some(Row::UcSend),
         Service::Uc if is_write => Some(Row::UcWrite),
+        Service::Ud(_) if is_send && headers.destination == Qpn::MULTICAST => Some(Row::UdGroup),
         Service::Ud(_) if is_send => Some(Row::UdSend),
         Service::Uc | Service::Ud(_) => None,
+        Service::XrcRequest(_) if is_send || row == Row::SendInvalidate => Some(Row::XrcSend),
+        Service::XrcRequest(_) if is_write => Some(Row::XrcWrite),
+        Service::XrcRequest(_) if row == Row::Read => Some(Row::XrcRead),
+        Service::XrcRequest(_) => Some(Row::XrcAtomic),
         _ => Some(row),
     }
 }

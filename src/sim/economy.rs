@@ -33,19 +33,31 @@ fn ideal(scenario: &Scenario) -> Ideal {
     for connection in &scenario.connections {
         let mtu = connection.path_mtu.bytes();
         for request in connection.ends.iter().flat_map(|end| &end.requests) {
-            let packets = request.length.div_ceil(mtu).max(1) as u64;
-            match request.operation {
-                Operation::Read => {
-                    ideal.reads += 1;
-                    ideal.responses += packets;
-                }
-                Operation::CompareSwap | Operation::FetchAdd => ideal.atomics += 1,
-                Operation::LocalInvalidate => {}
-                _ => ideal.payload += packets,
-            }
+            ideal.add(request.operation, request.length, mtu);
+        }
+    }
+    let links = scenario.shared.iter().flat_map(|shared| &shared.links);
+    for link in links.filter(|link| link.kind.is_reliable()) {
+        for request in &link.requests {
+            ideal.add(request.operation, request.length, link.path_mtu.bytes());
         }
     }
     ideal
+}
+
+impl Ideal {
+    fn add(&mut self, operation: Operation, length: usize, mtu: usize) {
+        let packets = length.div_ceil(mtu).max(1) as u64;
+        match operation {
+            Operation::Read => {
+                self.reads += 1;
+                self.responses += packets;
+            }
+            Operation::CompareSwap | Operation::FetchAdd => self.atomics += 1,
+            Operation::LocalInvalidate => {}
+            _ => self.payload += packets,
+        }
+    }
 }
 
 /// Checks a finished run.
@@ -78,7 +90,7 @@ pub(super) fn check(
     if answered != ideal.responses {
         return complain(format!("{answered} READ responses instead of {}", ideal.responses));
     }
-    let atomics = tally.of(Row::CompareSwap) + tally.of(Row::FetchAdd);
+    let atomics = tally.of(Row::CompareSwap) + tally.of(Row::FetchAdd) + tally.of(Row::XrcAtomic);
     if atomics != ideal.atomics || tally.of(Row::AtomicAnswer) != ideal.atomics {
         return complain(format!("{atomics} atomic requests instead of {}", ideal.atomics));
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::queue::CompletionStatus;
 
-use super::oracle::{Defect, UnackedDefect};
+use super::oracle::{Defect, LinkDefect, UnackedDefect};
 
 /// Counts of ways to end; see the module's text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -13,6 +13,7 @@ pub struct Endings {
     sends: BTreeMap<(Option<Defect>, u8), u64>,
     receives: BTreeMap<u8, u64>,
     unacked: BTreeMap<(Option<UnackedDefect>, u8), u64>,
+    links: BTreeMap<(Option<LinkDefect>, u8), u64>,
 }
 
 impl Endings {
@@ -26,6 +27,15 @@ impl Endings {
 
     pub(super) fn note_unacked(&mut self, defect: Option<UnackedDefect>, status: CompletionStatus) {
         *self.unacked.entry((defect, status as u8)).or_default() += 1;
+    }
+
+    pub(super) fn note_link(&mut self, defect: Option<LinkDefect>, status: CompletionStatus) {
+        *self.links.entry((defect, status as u8)).or_default() += 1;
+    }
+
+    /// How often a request for a shared receive queue, with this fault or a legal one, ended so.
+    pub fn links(&self, defect: Option<LinkDefect>, status: CompletionStatus) -> u64 {
+        self.links.get(&(defect, status as u8)).copied().unwrap_or(0)
     }
 
     /// How often a send request that nobody acknowledges, with this fault or a legal one, ended so.
@@ -55,6 +65,9 @@ impl Endings {
         }
         for (ending, count) in &other.unacked {
             *self.unacked.entry(*ending).or_default() += count;
+        }
+        for (ending, count) in &other.links {
+            *self.links.entry(*ending).or_default() += count;
         }
         for (status, count) in &other.receives {
             *self.receives.entry(*status).or_default() += count;

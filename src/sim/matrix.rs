@@ -37,6 +37,16 @@ pub enum Row {
     UcWrite,
     /// Datagram, with immediate data or without.
     UdSend,
+    /// Datagram to a group.
+    UdGroup,
+    /// SEND on an extended reliable connection, in any form.
+    XrcSend,
+    /// WRITE on an extended reliable connection, in any form.
+    XrcWrite,
+    /// READ request on an extended reliable connection.
+    XrcRead,
+    /// Atomic operation on an extended reliable connection.
+    XrcAtomic,
 }
 
 /// What it met.
@@ -64,7 +74,7 @@ pub enum Column {
 
 impl Row {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 20] = [
         Self::Send,
         Self::SendImmediate,
         Self::SendInvalidate,
@@ -80,10 +90,16 @@ impl Row {
         Self::UcSend,
         Self::UcWrite,
         Self::UdSend,
+        Self::UdGroup,
+        Self::XrcSend,
+        Self::XrcWrite,
+        Self::XrcRead,
+        Self::XrcAtomic,
     ];
 
     /// Those that nobody acknowledges.
-    pub(super) const UNACKED: [Self; 3] = [Self::UcSend, Self::UcWrite, Self::UdSend];
+    pub(super) const UNACKED: [Self; 4] =
+        [Self::UcSend, Self::UcWrite, Self::UdSend, Self::UdGroup];
 
     /// Name in tables.
     pub const fn name(self) -> &'static str {
@@ -103,6 +119,11 @@ impl Row {
             Self::UcSend => "uc_send",
             Self::UcWrite => "uc_write",
             Self::UdSend => "ud_send",
+            Self::UdGroup => "ud_group",
+            Self::XrcSend => "xrc_send",
+            Self::XrcWrite => "xrc_write",
+            Self::XrcRead => "xrc_read",
+            Self::XrcAtomic => "xrc_atomic",
         }
     }
 
@@ -184,6 +205,9 @@ impl Matrix {
                 | Row::UcSend
                 | Row::UcWrite
                 | Row::UdSend
+                | Row::UdGroup
+                | Row::XrcSend
+                | Row::XrcWrite
         );
         consumes || !matches!(column, Column::Rnr)
     }

@@ -20,6 +20,8 @@ mod economy;
 mod end;
 mod endings;
 mod exhaustive;
+mod fabric;
+mod group;
 mod many;
 mod matrix;
 mod network;
@@ -30,6 +32,7 @@ mod random;
 mod report;
 mod scenario;
 mod script;
+mod shared;
 mod small;
 mod trace;
 mod unacked;
@@ -41,6 +44,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 pub use endings::Endings;
 pub use exhaustive::{Exhaustive, ExhaustiveReport};
+pub use fabric::{
+    Carrier, FabricPlan, FabricReport, FabricScenario, FlowPlan, FlowReport, PfcPlan, SwitchPlan,
+};
 pub use many::{Summary, run_many};
 pub use matrix::{Column, Matrix, Row};
 pub use network::Tally;
@@ -49,6 +55,7 @@ pub use scenario::{
     ConnectionPlan, EndPlan, NetworkPlan, NodePlan, Operation, Planned, Polling, Scenario, Span,
 };
 pub use script::{Script, ScriptedFate, Selection};
+pub use shared::{LinkKind, LinkPlan, LinkRequest, SharedPlan, SharedQueuePlan};
 pub use trace::{CapturedFrame, Keep};
 pub use unacked::{PlannedReceive, UnackedPlan, UnackedRequest};
 

@@ -38,19 +38,19 @@ const UNPROTECTED: usize = 4;
 const OVERHEAD: usize = 66;
 
 /// A packet, or a burst of them, on its way.
-struct Flight {
-    to: usize,
+pub(super) struct Flight {
+    pub(super) to: usize,
     /// The end that it is addressed to, damaged or not.
-    end: Option<usize>,
-    flow: Flow,
-    traffic_class: u8,
-    first_identification: u16,
-    segment: usize,
-    bytes: Vec<u8>,
+    pub(super) end: Option<usize>,
+    pub(super) flow: Flow,
+    pub(super) traffic_class: u8,
+    pub(super) first_identification: u16,
+    pub(super) segment: usize,
+    pub(super) bytes: Vec<u8>,
     /// It asks its receiver to wait so many nanoseconds before it sends this PSN again.
-    pause: Option<(u32, u64)>,
+    pub(super) pause: Option<(u32, u64)>,
     /// A receive has to be there for a packet of this kind, or it is dropped.
-    needs_receive: Option<Row>,
+    pub(super) needs_receive: Option<Row>,
 }
 
 /// Something that the world has to put on its calendar.
@@ -112,10 +112,12 @@ pub(super) struct Network {
     free: Vec<usize>,
     inboxes: Vec<VecDeque<Flight>>,
     scheduled: Vec<Arrival>,
-    channels: Vec<Channel>,
+    pub(super) channels: Vec<Channel>,
+    /// Flights towards the group.
+    pub(super) inbound_to_group: usize,
     slot: Vec<u8>,
     /// Packets that came when no receive was posted, since the last look.
-    unready: Vec<Row>,
+    pub(super) unready: Vec<Row>,
     /// A packet that must not have been sent.
     violation: Option<Violation>,
     pub(super) tally: Tally,
@@ -149,6 +151,7 @@ impl Network {
             inboxes: (0..nodes).map(|_| VecDeque::new()).collect(),
             scheduled: Vec::new(),
             channels: Vec::new(),
+            inbound_to_group: 0,
             unready: Vec::new(),
             violation: None,
             tally: Tally::default(),
@@ -185,9 +188,9 @@ impl Network {
         self.channels[end].inbound == 0
     }
 
-    /// Of each message that an end without acknowledgements has sent, whether the network carried
-    /// all its packets.
-    pub(super) fn intact(&self, end: usize) -> &[bool] {
+    /// Of each message that an end without acknowledgements has sent, to which machines the network
+    /// carried all its packets: a bit each, and all bits for what is for one machine.
+    pub(super) fn intact(&self, end: usize) -> &[u64] {
         &self.channels[end].intact
     }
 
@@ -265,6 +268,10 @@ impl Network {
         for (index, bytes) in slot[..burst.length].chunks(burst.segment.max(1)).enumerate() {
             let identification = identification(self.capabilities.identification, burst, index);
             let seen = classify(bytes);
+            if burst.flow.destination.is_multicast() {
+                self.send_to_group(now, from, (burst, identification, bytes), seen);
+                continue;
+            }
             let on_time = self.leave(now, from, to.unwrap_or(from), bytes.len());
             let fate = self.fate(now, bytes, seen);
             self.count(now, seen, fate);
@@ -322,17 +329,27 @@ impl Network {
 
     /// The packet passes the node's line. Returns when it arrives if nothing happens to it.
     fn leave(&mut self, now: Instant, from: usize, to: usize, length: usize) -> Instant {
+        self.occupy_line(now, from, length);
+        self.travel(from, to)
+    }
+
+    /// The packet takes its time on the node's line.
+    pub(super) fn occupy_line(&mut self, now: Instant, from: usize, length: usize) {
         let bits = (length + OVERHEAD) as u64 * 8;
         let line = &mut self.lines[from];
         *line = now.max(*line) + (bits * SECOND).div_ceil(self.plan.rate.max(1));
+    }
+
+    /// What has just left the node's line arrives at this time if nothing happens to it.
+    pub(super) fn travel(&mut self, from: usize, to: usize) -> Instant {
         let latency = self.rng.between(self.plan.latency.0, self.plan.latency.1);
-        let arrival = *line + latency;
+        let arrival = self.lines[from] + latency;
         let last = &mut self.last_arrivals[from * self.addresses.len() + to];
         *last = arrival.max(*last);
         *last
     }
 
-    fn fate(&mut self, now: Instant, bytes: &[u8], seen: Option<Seen>) -> Fate {
+    pub(super) fn fate(&mut self, now: Instant, bytes: &[u8], seen: Option<Seen>) -> Fate {
         let sender = seen.and_then(|seen| self.requester(seen));
         let is_spared = sender.is_some_and(|end| self.channels[end].is_spared);
         if !self.is_faulty || is_spared {
@@ -374,7 +391,7 @@ impl Network {
     }
 
     /// Which end's request a packet belongs to: its sender, or for an answer its receiver.
-    fn requester(&self, seen: Seen) -> Option<usize> {
+    pub(super) fn requester(&self, seen: Seen) -> Option<usize> {
         if let Some(source) = seen.source {
             return self.end_of(source);
         }
@@ -401,6 +418,10 @@ impl Network {
             self.follow(seen, fate);
             self.remember(seen);
         }
+        self.count_fate(seen, fate);
+    }
+
+    pub(super) fn count_fate(&mut self, seen: Option<Seen>, fate: Fate) {
         let Fate::Deliver(delivery) = fate else {
             self.tally.lost += 1;
             return self.meet(seen, Column::Loss);
@@ -435,7 +456,7 @@ impl Network {
     }
 
     /// Where nobody acknowledges, nobody answers.
-    fn check_silence(&mut self, seen: Seen) {
+    pub(super) fn check_silence(&mut self, seen: Seen) {
         if seen.is_unacked && seen.row.is_none() {
             let text = format!("an answer to {} on a transport that has none", seen.destination);
             self.violation.get_or_insert_with(|| Violation::new(Rule::Economy, text));
@@ -445,12 +466,12 @@ impl Network {
     /// Notes which messages arrive whole, where nobody tells the sender.
     fn follow(&mut self, seen: Seen, fate: Fate) {
         let Some(end) = self.requester(seen).filter(|_| seen.is_unacked) else { return };
-        let arrives = matches!(fate, Fate::Deliver(delivery) if delivery.corruption.is_none());
-        self.channels[end].follow(seen.edges, arrives);
+        let arrives = arrives(fate);
+        self.channels[end].follow(seen.edges, if arrives { u64::MAX } else { 0 });
     }
 
     /// Keeps what later answers are about.
-    fn remember(&mut self, seen: Seen) {
+    pub(super) fn remember(&mut self, seen: Seen) {
         let Some(end) = self.requester(seen) else { return };
         if seen.psn >= 0xff_fff0 || seen.psn < 0x10 {
             self.meet(Some(seen), Column::Wrap);
@@ -480,7 +501,7 @@ impl Network {
         }
     }
 
-    fn deliver(&mut self, on_time: Instant, mut flight: Flight, delivery: Delivery) {
+    pub(super) fn deliver(&mut self, on_time: Instant, mut flight: Flight, delivery: Delivery) {
         let capable = flight.traffic_class & 3 != 0;
         if delivery.mark_ce && capable {
             flight.traffic_class |= 3;
@@ -504,7 +525,9 @@ impl Network {
             return;
         }
         let destination = PacketView::of(&flight.bytes, Direction::In).destination;
-        flight.end = self.end_of(destination);
+        let to_group = flight.flow.destination.is_multicast();
+        self.inbound_to_group += usize::from(to_group);
+        flight.end = self.end_of(destination).filter(|_| !to_group);
         if let Some(end) = flight.end {
             self.channels[end].inbound += 1;
         }
@@ -515,6 +538,11 @@ impl Network {
         self.flights[index] = Some(flight);
         self.scheduled.push(Arrival { at, flight: index });
     }
+}
+
+/// Whether what has this fate reaches its receiver whole.
+pub(super) const fn arrives(fate: Fate) -> bool {
+    matches!(fate, Fate::Deliver(delivery) if delivery.corruption.is_none())
 }
 
 /// One node's port during one turn.
@@ -533,7 +561,9 @@ impl Port for NodePort<'_> {
         let mut packets = 0;
         while packets < budget {
             let Some(flight) = self.network.inboxes[self.node].pop_front() else { break };
-            if let Some(end) = flight.end {
+            if flight.flow.destination.is_multicast() {
+                self.network.receive_for_group(self.node, &flight);
+            } else if let Some(end) = flight.end {
                 self.network.receive(self.now, end, &flight);
             }
             let is_v4 = flight.flow.destination.is_ipv4();

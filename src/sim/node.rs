@@ -131,7 +131,8 @@ impl Node {
         let ends = ends_of(scenario, number);
         let mut options = EngineOptions::new(rng.next_u64(), gids);
         let unacked = scenario.unacked.iter().filter(|plan| plan.node == number).count();
-        options.limits = limits((ends + unacked) as u32);
+        let links = scenario.shared.as_ref().map_or(0, |shared| shared.pairs_of(number));
+        options.limits = limits((ends + unacked + links) as u32);
         options.slot = number as u8 + 1;
         let mut engine = Engine::new(options, capabilities);
         let domain = engine.allocate_domain().expect("a new engine has room for a domain");

@@ -10,6 +10,7 @@ use super::oracle::Defect;
 use super::scenario::{
     ConnectionPlan, EndPlan, NetworkPlan, NodePlan, Operation, Planned, Polling, Scenario, Span,
 };
+use super::shared;
 use super::unacked;
 
 /// Requests of a run, at least.
@@ -23,6 +24,8 @@ const ZONE: usize = 144 * 1024;
 const TARGET: usize = 192 * 1024;
 /// One seed in so many has queue pairs without acknowledgements too.
 const UNACKED: u64 = 3;
+/// One seed in so many has shared receive queues.
+const SHARED: u64 = 3;
 
 /// What a seed is mainly about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +71,7 @@ pub(super) fn scenario(seed: u64) -> Scenario {
         nodes: node_plans,
         connections,
         unacked: Vec::new(),
+        shared: None,
         network,
         ipv6,
         identification,
@@ -86,6 +90,10 @@ pub(super) fn scenario(seed: u64) -> Scenario {
     }
     if seed.is_multiple_of(UNACKED) {
         scenario.unacked = unacked::plans(&mut rng, &scenario.nodes, mtu);
+    }
+    if seed % SHARED == 1 {
+        let may_exhaust = exhausts || is_hopeless;
+        scenario.shared = Some(shared::plan(&mut rng, &scenario.nodes, mtu, may_exhaust));
     }
     scenario
 }

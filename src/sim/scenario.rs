@@ -7,6 +7,7 @@ use crate::wire::IdentificationRule;
 
 use super::oracle::Defect;
 use super::script::{Script, ScriptedFate};
+use super::shared::SharedPlan;
 use super::unacked::UnackedPlan;
 
 /// What a planned request does.
@@ -260,6 +261,8 @@ pub struct Scenario {
     pub connections: Vec<ConnectionPlan>,
     /// Queue pairs without acknowledgements.
     pub unacked: Vec<UnackedPlan>,
+    /// Shared receive queues of a node, and the ways to them.
+    pub shared: Option<SharedPlan>,
     /// The network.
     pub network: NetworkPlan,
     /// IPv6 instead of IPv4.
@@ -298,7 +301,8 @@ impl Scenario {
     /// Whether a request is wrong on purpose.
     pub fn has_defects(&self) -> bool {
         let ends = self.connections.iter().flat_map(|connection| &connection.ends);
-        ends.flat_map(|end| &end.requests).any(|request| request.defect.is_some())
+        let in_links = self.shared.as_ref().is_some_and(SharedPlan::breaks);
+        in_links || ends.flat_map(|end| &end.requests).any(|request| request.defect.is_some())
     }
 
     /// Whether receives may be posted too late.

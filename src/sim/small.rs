@@ -6,11 +6,12 @@ use crate::time::{Instant, MICROSECOND, MILLISECOND, SECOND};
 use crate::wire::IdentificationRule;
 
 use super::exhaustive::Exhaustive;
-use super::oracle::Defect;
+use super::oracle::{Defect, LinkDefect};
 use super::scenario::{
     ConnectionPlan, EndPlan, NetworkPlan, NodePlan, Operation, Planned, Polling, Scenario, Span,
 };
 use super::script::{ScriptedFate, Selection};
+use super::shared::{LinkKind, LinkPlan, LinkRequest, SharedPlan, SharedQueuePlan};
 use super::unacked::{PlannedReceive, UnackedPlan, UnackedRequest};
 
 const MTU: usize = 256;
@@ -49,6 +50,7 @@ pub(super) fn all() -> Vec<Exhaustive> {
     all.push(long_delays("ghosts_of_atomics", atomics()));
     all.push(retries_exhausted());
     all.extend(without_acknowledgements());
+    all.extend(with_shared_queues());
     all
 }
 
@@ -166,6 +168,76 @@ fn without_acknowledgements() -> Vec<Exhaustive> {
     all
 }
 
+/// Ways to shared receive queues: extended reliable connections, and connections that take their
+/// receives from one queue.
+fn with_shared_queues() -> Vec<Exhaustive> {
+    let plain = LinkRequest::new;
+    let (one, two) = (100, 2 * MTU);
+    let sends = vec![plain(Operation::Send, 0, two), plain(Operation::SendImmediate, 1, two)];
+    let mixed = vec![
+        plain(Operation::Write, 0, two),
+        plain(Operation::Send, 1, one),
+        plain(Operation::FetchAdd, 0, 8),
+    ];
+    let reads = vec![plain(Operation::Read, 1, two), plain(Operation::Send, 0, two)];
+    let wrong = |defect| {
+        let bad = LinkRequest { defect: Some(defect), ..plain(Operation::Send, 0, one) };
+        vec![plain(Operation::Send, 1, one), bad, plain(Operation::Send, 1, one)]
+    };
+    let srq = |length| vec![plain(Operation::Send, 0, length), plain(Operation::Send, 0, one)];
+    let (rc, xrc) = (LinkKind::Rc, LinkKind::Xrc);
+    let both = vec![(rc, srq(two)), (rc, srq(one))];
+    let mut stopped = shared_scenario("srq_receiver_stops", vec![(rc, srq(two)), (rc, srq(two))]);
+    if let Some(shared) = &mut stopped.shared {
+        shared.links[0].stops_after = Some(0);
+    }
+    vec![
+        shared("xrc_sends", vec![(xrc, sends)]),
+        shared("xrc_mixed", vec![(xrc, mixed)]),
+        shared("xrc_reads", vec![(xrc, reads)]),
+        shared("xrc_two_connections", vec![(xrc, srq(two)), (xrc, srq(one))]),
+        shared("xrc_no_such_queue", vec![(xrc, wrong(LinkDefect::NoSuchQueue))]),
+        shared("xrc_foreign_queue", vec![(xrc, wrong(LinkDefect::ForeignQueue))]),
+        shared("srq_sends", both),
+        shared(
+            "srq_of_every_transport",
+            vec![(rc, srq(two)), (LinkKind::Uc, srq(two)), (LinkKind::Ud, srq(one))],
+        ),
+        Exhaustive::new(stopped, Selection::All),
+    ]
+}
+
+fn shared(name: &str, links: Vec<(LinkKind, Vec<LinkRequest>)>) -> Exhaustive {
+    Exhaustive::new(shared_scenario(name, links), Selection::All)
+}
+
+/// Two queues, of XRC if the first link is.
+fn shared_scenario(name: &str, links: Vec<(LinkKind, Vec<LinkRequest>)>) -> Scenario {
+    let mut scenario = scenario(name, vec![], vec![]);
+    scenario.connections.clear();
+    let is_xrc = links[0].0 == LinkKind::Xrc;
+    // One link may keep a receive that it has begun to fill.
+    let queue =
+        |limit| SharedQueuePlan { is_xrc, depth: 4, capacity: 3 * MTU, limit, completion_queue: 0 };
+    let link = |(kind, requests)| LinkPlan {
+        kind,
+        node: 0,
+        queue: 0,
+        path_mtu: PathMtu::Mtu256,
+        psn: BEFORE_WRAP,
+        timeout: 9,
+        min_rnr_timer: 1,
+        may_exhaust: false,
+        depth: 8,
+        completion_queues: [0, 0],
+        stops_after: None,
+        requests,
+    };
+    let links = links.into_iter().map(link).collect();
+    scenario.shared = Some(SharedPlan { node: 1, queues: vec![queue(3), queue(0)], links });
+    scenario
+}
+
 fn unacked(
     name: &str,
     kind: QueuePairKind,
@@ -193,6 +265,7 @@ fn unacked_scenario(
         spoiled: false,
     });
     let end = |node: usize| UnackedPlan {
+        joins: false,
         kind,
         node,
         peers: vec![1 - node],
@@ -222,6 +295,7 @@ fn scenario(name: &str, first: Vec<Planned>, second: Vec<Planned>) -> Scenario {
         nodes: vec![node.clone(), node],
         connections: vec![connection(first, second)],
         unacked: Vec::new(),
+        shared: None,
         network: network(),
         ipv6: false,
         identification: IdentificationRule::BasePlusIndex,

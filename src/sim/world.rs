@@ -22,6 +22,7 @@ use super::network::Network;
 use super::node::{Node, address};
 use super::oracle::{Oracle, Rule, Violation};
 use super::scenario::{Scenario, Span};
+use super::shared::{SharedStage, SharedWorld};
 use super::trace::{Keep, Trace};
 use super::unacked::{Stage, UnackedEnd};
 
@@ -44,6 +45,10 @@ pub(super) enum Event {
     Resume(usize),
     /// A look at how far the queue pairs without acknowledgements are.
     Round,
+    /// A look at how far the links to shared receive queues are.
+    SharedRound,
+    /// The receiver of a link to shared receive queues goes into error.
+    StopLink(usize),
     EndFaults,
 }
 
@@ -73,11 +78,15 @@ pub(super) struct World {
     /// Queue pairs without acknowledgements, and how far they are.
     pub(super) unacked: Vec<UnackedEnd>,
     pub(super) stage: Stage,
+    /// Shared receive queues, if the scenario has any.
+    pub(super) shared: Option<SharedWorld>,
     /// The least and the most packets that they may have sent.
     pub(super) unacked_packets: (u64, u64),
     pub(super) network: Network,
     pub(super) oracle: Oracle,
     effects: Effects,
+    /// What events said that must not be, until somebody can complain.
+    unheard: Option<Violation>,
     faults_ended: Option<Instant>,
     pub(super) requests: u64,
     pub(super) completions: u64,
@@ -109,10 +118,12 @@ impl World {
             phases: Vec::new(),
             unacked: Vec::new(),
             stage: Stage::Over,
+            shared: None,
             unacked_packets: (0, 0),
             network,
             oracle,
             effects: Effects::default(),
+            unheard: None,
             faults_ended: None,
             requests: 0,
             completions: 0,
@@ -121,6 +132,7 @@ impl World {
         };
         world.create_connections();
         world.create_unacked();
+        world.create_shared();
         world.put(scenario.faults_end, Event::EndFaults);
         world
     }
@@ -182,6 +194,7 @@ impl World {
             }
         }
         text += &self.unfinished_unacked();
+        text += &self.unfinished_shared();
         Violation::new(Rule::Liveness, text)
     }
 
@@ -212,6 +225,8 @@ impl World {
             Event::Reconnect(connection) => self.try_reconnect(connection),
             Event::Resume(end) => self.resume_unacked(end),
             Event::Round => self.look_round(),
+            Event::SharedRound => self.look_at_shared(),
+            Event::StopLink(link) => self.stop_link(link),
             Event::EndFaults => {
                 self.end_faults();
                 self.oracle.check_memory()
@@ -236,7 +251,7 @@ impl World {
         let dropped = engine.counters().get(Counter::DropNoReceive) - dropped;
         self.network.found_no_receive(dropped);
         self.network.check()?;
-        self.tell_applications(node);
+        self.hear_applications(node)?;
         let arrivals: Vec<_> = self.network.take_scheduled().collect();
         for arrival in arrivals {
             self.put(arrival.at, Event::Arrival(arrival.flight));
@@ -254,9 +269,21 @@ impl World {
 
     /// Whoever waits for what the engine has done is told, as the last thing of every call to it.
     pub(super) fn tell_applications(&mut self, node: usize) {
+        let told = self.hear_applications(node);
+        if let Err(violation) = told {
+            self.unheard.get_or_insert(violation);
+        }
+    }
+
+    /// The same; what events say that must not be is told at once.
+    pub(super) fn hear_applications(&mut self, node: usize) -> Result<(), Violation> {
         self.nodes[node].engine.take_effects(&mut self.effects);
         self.effects.notify();
-        self.effects.events.clear();
+        let mut events = std::mem::take(&mut self.effects.events);
+        let outcome = self.note_shared_events(node, &events);
+        events.clear();
+        self.effects.events = events;
+        outcome.and_then(|()| self.unheard.take().map_or(Ok(()), Err))
     }
 
     /// Whoever polls looks soon after there is something; whoever was told, too.
@@ -322,7 +349,8 @@ impl World {
             }),
             Phase::Broken | Phase::Emptying => false,
         });
-        self.stage == Stage::Over && connections
+        let is_shared_over = self.shared.as_ref().is_none_or(|one| one.stage == SharedStage::Over);
+        self.stage == Stage::Over && is_shared_over && connections
     }
 
     fn check_end(&mut self) -> Result<(), Violation> {

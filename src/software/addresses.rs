@@ -17,7 +17,7 @@ use std::net::IpAddr;
 use std::os::fd::RawFd;
 
 use crate::engine::{IdentificationRule, Port, PortCapabilities, SourcePorts};
-use crate::link::{Link, LinkStatistics, Traffic};
+use crate::link::{JoinError, Link, LinkStatistics};
 use crate::time::Instant;
 use crate::wire::{ReceivedBurst, SentBurst};
 
@@ -68,6 +68,11 @@ impl AddressLinks {
             used: 0,
             refused: 0,
         }
+    }
+
+    /// The link that joins a group: the first of its family.
+    fn link_for(&mut self, group: IpAddr) -> Option<&mut Box<dyn Link>> {
+        self.links.iter_mut().find(|link| link.local_address().is_ipv4() == group.is_ipv4())
     }
 
     /// Sends the copied bursts, in order for each link; returns the number of packets.
@@ -163,6 +168,10 @@ impl Port for AddressLinks {
         packets
     }
 
+    fn is_pressed(&mut self) -> bool {
+        self.links.iter_mut().any(|link| link.is_pressed())
+    }
+
     fn transmit(
         &mut self,
         budget: usize,
@@ -199,8 +208,24 @@ impl Link for AddressLinks {
         &self.descriptors
     }
 
+    /// One link joins, or the device would get each datagram as often as it has addresses.
+    fn join(&mut self, group: IpAddr) -> Result<(), JoinError> {
+        let address = self.local_address();
+        match self.link_for(group) {
+            Some(link) => link.join(group),
+            None => Err(JoinError::Family { group, address }),
+        }
+    }
+
+    fn leave(&mut self, group: IpAddr) {
+        if let Some(link) = self.link_for(group) {
+            link.leave(group);
+        }
+    }
+
     fn statistics(&self) -> LinkStatistics {
-        let sum = self.links.iter().map(|link| link.statistics()).reduce(add).unwrap_or_default();
+        let each = self.links.iter().map(|link| link.statistics());
+        let sum = each.reduce(|one, other| one.plus(&other)).unwrap_or_default();
         LinkStatistics { refused: sum.refused + self.refused, ..sum }
     }
 
@@ -212,26 +237,6 @@ impl Link for AddressLinks {
         for link in &mut self.links {
             link.set_now(now);
         }
-    }
-}
-
-fn add(one: LinkStatistics, other: LinkStatistics) -> LinkStatistics {
-    let traffic = |one: Traffic, other: Traffic| Traffic {
-        packets: one.packets + other.packets,
-        bytes: one.bytes + other.bytes,
-        bursts: one.bursts + other.bursts,
-    };
-    LinkStatistics {
-        received: traffic(one.received, other.received),
-        sent: traffic(one.sent, other.sent),
-        refused: one.refused + other.refused,
-        oversized: one.oversized + other.oversized,
-        unreachable: one.unreachable + other.unreachable,
-        overflowed: one.overflowed + other.overflowed,
-        truncated: one.truncated + other.truncated,
-        empty: one.empty + other.empty,
-        split: one.split + other.split,
-        unrecorded: one.unrecorded + other.unrecorded,
     }
 }
 

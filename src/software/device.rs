@@ -4,17 +4,21 @@ use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
+use std::task::Waker;
 use std::thread::{self, JoinHandle};
 
+use super::attendant::Attendant;
 use super::driver::{Driver, Forked};
 use super::error::OpenError;
 use super::opening::{self, Opened};
 use super::options::{self, DeviceOptions, Drive};
 use super::sharing::{SharingCounters, SharingStatistics};
-use crate::engine::{AsyncEvent, Counters, Engine, EngineOptions, Limits};
+use crate::engine::{AsyncEvent, Counters, Engine, EngineOptions, EventSubject, Limits};
 use crate::host::Interface;
 use crate::link::{Link, LinkStatistics};
-use crate::queue::{Completion, CompletionQueue, Overrun, QueuePairQueues, QueuePairState};
+use crate::queue::{
+    Completion, CompletionQueue, Overrun, QueuePairQueues, QueuePairState, WakerKey,
+};
 use crate::rng::Rng;
 use crate::time::Instant;
 
@@ -24,6 +28,7 @@ pub struct Device {
     driver: Arc<Driver>,
     /// Nothing if the device has no thread.
     thread: Option<JoinHandle<()>>,
+    attendant: Option<Attendant>,
     name: String,
     interface: Option<Interface>,
     addresses: Vec<IpAddr>,
@@ -43,6 +48,8 @@ pub struct DeviceCounters {
     pub link: LinkStatistics,
     /// What sharing the port with other processes has cost.
     pub sharing: SharingStatistics,
+    /// Asynchronous events that were lost because the application left too many waiting.
+    pub lost_events: u64,
 }
 
 impl Device {
@@ -88,25 +95,36 @@ impl Device {
             slot,
             limits: options.limits,
             strict: options.strict,
+            finite_credits: options.finite_credits,
+            congestion: options.congestion,
             ..EngineOptions::new(seed, addresses.clone())
         };
         let mtu = link.capabilities().mtu;
         let engine = Engine::new(engine_options, link.capabilities());
+        // Not those that were asked for: what is possible.
+        let limits = *engine.limits();
         let has_thread = options.drive == Drive::Thread;
         let driver = Arc::new(Driver::new(engine, link, has_thread)?);
+        let attend = || Attendant::start(&name, interface.as_ref(), &driver, &counters);
+        let attendant = has_thread.then(attend).transpose()?;
         let thread = has_thread.then(|| start_thread(&name, &driver)).transpose()?;
         Ok(Self {
             driver,
             thread,
+            attendant,
             name,
             interface,
             addresses,
-            limits: options.limits,
+            limits,
             mtu,
             slot,
             is_guest,
             sharing: counters,
         })
+    }
+
+    pub(super) fn driver(&self) -> &Driver {
+        &self.driver
     }
 
     /// The name that it was opened under.
@@ -254,6 +272,57 @@ impl Device {
         if self.driver.is_ours() { self.driver.events.pop() } else { None }
     }
 
+    /// As [`Self::next_event`] for a task that has no thread of its own: if there is no event, the
+    /// task is woken when there is one. `key` holds its registration until
+    /// [`Self::forget_event_waiter`].
+    pub(crate) fn poll_event(&self, key: &mut WakerKey, waker: &Waker) -> Option<AsyncEvent> {
+        self.driver.events.wakers().register(key, waker);
+        let event = self.next_event()?;
+        self.forget_event_waiter(key);
+        Some(event)
+    }
+
+    /// A task does not wait for events any more.
+    pub(crate) fn forget_event_waiter(&self, key: &mut WakerKey) {
+        self.driver.events.wakers().forget(key);
+    }
+
+    /// Removes the events about an object that was destroyed, so that nobody is told of it later.
+    pub(crate) fn forget_events(&self, subject: &EventSubject) {
+        if self.driver.is_ours() {
+            self.driver.events.forget(subject);
+        }
+    }
+
+    /// As [`Self::poll`] with room for one, for a task that has no thread of its own: if there is no
+    /// completion, the task is woken when there is one or the queue overruns. `key` holds its
+    /// registration until it is forgotten.
+    ///
+    /// # Errors
+    /// As [`Self::poll`].
+    pub(crate) fn poll_task(
+        &self,
+        queue: &CompletionQueue,
+        completions: &mut [Completion],
+        key: &mut WakerKey,
+        waker: &Waker,
+    ) -> Result<Option<usize>, Overrun> {
+        let count = self.poll(queue, completions)?;
+        if count > 0 {
+            queue.wakers().forget(key);
+            return Ok(Some(count));
+        }
+        queue.wakers().register(key, waker);
+        let limit = completions.len();
+        let count = queue.poll(limit, |index, completion| completions[index] = completion)?;
+        if count > 0 {
+            queue.wakers().forget(key);
+            return Ok(Some(count));
+        }
+        self.driver.gone();
+        Ok(None)
+    }
+
     /// A descriptor that is readable while an event waits; the device's, not to be closed.
     pub fn event_descriptor(&self) -> RawFd {
         self.driver.events.descriptor()
@@ -264,21 +333,32 @@ impl Device {
     /// # Errors
     /// As [`Self::control`].
     pub fn counters(&self) -> Result<DeviceCounters, Forked> {
-        self.driver.control(|core, _| DeviceCounters {
-            engine: core.engine.counters().clone(),
-            link: core.link.statistics(),
-            sharing: self.sharing.snapshot(),
-        })
+        count_all(&self.driver, &self.sharing)
     }
+}
+
+pub(super) fn count_all(
+    driver: &Driver,
+    sharing: &SharingCounters,
+) -> Result<DeviceCounters, Forked> {
+    driver.control(|core, _| DeviceCounters {
+        engine: core.engine.counters().clone(),
+        link: core.link.statistics(),
+        sharing: sharing.snapshot(),
+        lost_events: driver.events.lost(),
+    })
 }
 
 impl Drop for Device {
     fn drop(&mut self) {
         let Some(thread) = self.thread.take() else { return };
         if !self.driver.is_ours() {
-            // The thread is the parent's; nothing here can be waited for.
+            // The threads are the parent's; nothing here can be waited for.
+            self.attendant.iter_mut().for_each(Attendant::forget);
             return std::mem::forget(thread);
         }
+        // It makes control calls.
+        self.attendant = None;
         self.driver.stop();
         // A panic of the thread has been told on standard error.
         let _ = thread.join();

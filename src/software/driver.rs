@@ -114,6 +114,7 @@ impl Driver {
             let now = clock::now();
             let result = change(core, now);
             core.engine.take_effects(&mut effects);
+            self.events.store(&mut effects.events);
             result
         });
         Ok(changed.then_run(|| {
@@ -130,7 +131,7 @@ impl Driver {
         }
         let mut effects = Effects::default();
         let settled = self.turns.control(|core| {
-            let more = |_: &usize| core.turn(clock::now(), &mut effects).report.more;
+            let more = |_: &usize| self.turn(core, clock::now(), &mut effects).report.more;
             let _ = (0..ROUNDS).take_while(more).count();
         });
         settled.then_run(|| {
@@ -149,7 +150,7 @@ impl Driver {
         let mut effects = Effects::default();
         let outcome = self.turns.run(ROUNDS, |core| {
             let now = clock::now();
-            let turn = core.turn(now, &mut effects);
+            let turn = self.turn(core, now, &mut effects);
             self.due.store(turn.due.as_nanos(), Ordering::Relaxed);
             self.note_presence(now, polling);
             if let Some(alarm) = &mut core.alarm {
@@ -158,6 +159,18 @@ impl Driver {
             }
         });
         self.finish(outcome, &mut effects);
+    }
+
+    /// One bounded turn, under the lock.
+    fn turn(&self, core: &mut Core, now: Instant, effects: &mut Effects) -> Turn {
+        let turn = core.turn(now, effects);
+        self.events.store(&mut effects.events);
+        turn
+    }
+
+    /// The application waits without a thread: the device's own need not keep out.
+    pub(super) fn gone(&self) {
+        self.polled.store(0, Ordering::Relaxed);
     }
 
     /// The application has taken completions without a turn.
@@ -176,7 +189,7 @@ impl Driver {
     /// What has to happen outside the lock after turns were run.
     fn finish(&self, outcome: Outcome, effects: &mut Effects) {
         effects.notify();
-        self.events.push(&mut effects.events);
+        self.events.announce();
         let waited_for = self.progress.announce();
         // Without a thread the sleeper is a waiting thread, which must see what it waits for.
         let concerns_sleeper = outcome == Outcome::Unfinished || (waited_for && !self.has_thread);
@@ -275,7 +288,7 @@ impl Driver {
         let effects = &mut thread.effects;
         let outcome = self.turns.run(1, |core| {
             let now = clock::now();
-            let turn = core.turn(now, effects);
+            let turn = self.turn(core, now, effects);
             self.due.store(turn.due.as_nanos(), Ordering::Relaxed);
             if let Some(alarm) = &mut core.alarm {
                 alarm.looked(turn.due, now);

@@ -6,6 +6,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use crate::engine::{CongestionError, CongestionOptions};
 use crate::fault::{FaultPlan, FaultPlanError};
 
 /// Which link carries the packets.
@@ -111,6 +112,8 @@ pub struct Environment {
     pub strict: bool,
     /// `UROCE_RECEIVE_BUFFER`: bytes of socket receive buffer.
     pub receive_buffer: Option<usize>,
+    /// `UROCE_CONGESTION`: congestion control and its parameters.
+    pub congestion: CongestionOptions,
 }
 
 impl Environment {
@@ -150,6 +153,11 @@ impl Environment {
             trace: parse(text, "UROCE_TRACE", parse_trace)?.unwrap_or_default(),
             strict: parse(text, "UROCE_STRICT", parse_switch)?.unwrap_or_default(),
             receive_buffer: parse(text, "UROCE_RECEIVE_BUFFER", parse_buffer_size)?,
+            congestion: parse(text, "UROCE_CONGESTION", |value| {
+                CongestionOptions::from_str(value)
+                    .map_err(|error: CongestionError| error.to_string())
+            })?
+            .unwrap_or_default(),
         })
     }
 }
@@ -260,6 +268,7 @@ mod tests {
             ("UROCE_TRACE", "errors, packets"),
             ("UROCE_STRICT", "1"),
             ("UROCE_RECEIVE_BUFFER", "8M"),
+            ("UROCE_CONGESTION", "off,rpg_ai_rate=5"),
         ])
         .unwrap();
         let device = environment.device.unwrap();
@@ -272,6 +281,8 @@ mod tests {
         assert_eq!(environment.trace, Trace { errors: true, verbs: false, packets: true });
         assert!(environment.strict);
         assert_eq!(environment.receive_buffer, Some(8 << 20));
+        let expected = CongestionOptions { rpg_ai_rate: 5, ..CongestionOptions::off() };
+        assert_eq!(environment.congestion, expected);
     }
 
     #[test]
@@ -286,6 +297,8 @@ mod tests {
             ("UROCE_RECEIVE_BUFFER", "12", "4096"),
             ("UROCE_RECEIVE_BUFFER", "99999999999G", "4096"),
             ("UROCE_RECEIVE_BUFFER", "K", "4096"),
+            ("UROCE_CONGESTION", "slow", "rpg_ai_rate"),
+            ("UROCE_CONGESTION", "rpg_threshold=0", "1 to 31"),
         ] {
             let text = read(&[(variable, value)]).unwrap_err().to_string();
             for part in [variable, value, allowed] {

@@ -17,7 +17,7 @@ use std::cell::Cell;
 use std::fs::File;
 use std::io;
 use std::ops::{Deref, DerefMut};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
@@ -95,6 +95,12 @@ impl<T> Local<T> {
         T: AsRawFd,
     {
         Self::open(open, |value| vec![value.as_raw_fd()])
+    }
+}
+
+impl<T: AsFd> AsFd for Local<T> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        (**self).as_fd()
     }
 }
 

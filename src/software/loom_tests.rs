@@ -11,7 +11,9 @@ use loom::thread;
 use super::turn::{Outcome, TurnLock};
 use crate::queue::sync::Arc;
 use crate::queue::{
-    Attachment, Completion, CompletionKind, CompletionQueue, CompletionStatus, Doorbells,
+    Attachment, Completion, CompletionKind, CompletionQueue, CompletionStatus, Doorbells, Origin,
+    Payload, QueueCapacities, QueuePairKind, QueuePairQueues, QueuePairState, ReceiveRequest,
+    SendFlags, SendOperation, SendRequest, WakerKey,
 };
 use crate::wire::Qpn;
 
@@ -210,7 +212,7 @@ fn loom_an_armed_queue_notifies_or_its_next_poll_sees_the_completion() {
         let queue = Arc::new(CompletionQueue::new(2));
         let producer = {
             let queue = Arc::clone(&queue);
-            thread::spawn(move || queue.push(&completion(1)).unwrap())
+            thread::spawn(move || queue.push(&completion(1), Origin::Pair).unwrap().notify)
         };
         queue.arm(false);
         let polled = queue.poll(1, |_, taken| assert_eq!(taken, completion(1))).unwrap();
@@ -226,7 +228,9 @@ fn loom_two_pushes_notify_an_arming_at_most_once() {
         let producer = {
             let queue = Arc::clone(&queue);
             thread::spawn(move || {
-                (1..=2).filter(|id| queue.push(&completion(*id)).unwrap()).count()
+                (1..=2)
+                    .filter(|id| queue.push(&completion(*id), Origin::Pair).unwrap().notify)
+                    .count()
             })
         };
         queue.arm(false);
@@ -245,11 +249,11 @@ fn loom_the_ring_hands_over_whole_entries_in_order() {
         let producer = {
             let queue = Arc::clone(&queue);
             thread::spawn(move || {
-                queue.push(&completion(1)).unwrap();
+                queue.push(&completion(1), Origin::Pair).unwrap();
                 while queue.waiting() > 0 {
                     thread::yield_now();
                 }
-                queue.push(&completion(2)).unwrap();
+                queue.push(&completion(2), Origin::Pair).unwrap();
             })
         };
         let mut next = 1;
@@ -264,5 +268,127 @@ fn loom_the_ring_hands_over_whole_entries_in_order() {
         }
         producer.join().unwrap();
         assert_eq!(queue.waiting(), 0);
+    });
+}
+
+/// A task of an executor that only notes that it was woken.
+#[derive(Default)]
+struct Task(std::sync::atomic::AtomicUsize);
+
+impl std::task::Wake for Task {
+    fn wake(self: std::sync::Arc<Self>) {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+    }
+}
+
+impl Task {
+    fn woken(&self) -> usize {
+        self.0.load(std::sync::atomic::Ordering::SeqCst)
+    }
+}
+
+/// Pushes a completion and wakes as the engine's driver does, after its lock.
+fn push_and_wake(queue: &CompletionQueue, id: u64) {
+    if queue.push(&completion(id)).unwrap().wake {
+        queue.wakers().wake();
+    }
+}
+
+/// A future's poll: registers and looks again. Returns how many completions it took.
+fn poll_task(queue: &CompletionQueue, task: &std::sync::Arc<Task>, key: &mut WakerKey) -> usize {
+    queue.wakers().register(key, &std::sync::Arc::clone(task).into());
+    let taken = queue.poll(1, |_, _| ()).unwrap();
+    if taken > 0 {
+        queue.wakers().forget(key);
+    }
+    taken
+}
+
+#[test]
+fn loom_a_waiting_task_finds_the_completion_or_is_woken() {
+    loom::model(|| {
+        let queue = Arc::new(CompletionQueue::new(2));
+        let producer = {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || (1..=2).for_each(|id| push_and_wake(&queue, id)))
+        };
+        let task = std::sync::Arc::<Task>::default();
+        let mut taken = poll_task(&queue, &task, &mut WakerKey::default());
+        producer.join().unwrap();
+        assert!(taken == 1 || task.woken() > 0, "the task sleeps for ever");
+        while poll_task(&queue, &task, &mut WakerKey::default()) == 1 {
+            taken += 1;
+        }
+        assert_eq!(taken, 2);
+    });
+}
+
+#[test]
+fn loom_of_two_waiting_tasks_neither_is_forgotten_when_the_other_gives_up() {
+    loom::model(|| {
+        let queue = Arc::new(CompletionQueue::new(2));
+        let producer = {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || push_and_wake(&queue, 1))
+        };
+        let quitter = {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || {
+                // Registers and is dropped without ever looking.
+                let mut key = WakerKey::default();
+                let task = std::sync::Arc::<Task>::default();
+                queue.wakers().register(&mut key, &task.into());
+                queue.wakers().forget(&mut key);
+            })
+        };
+        let task = std::sync::Arc::<Task>::default();
+        let taken = poll_task(&queue, &task, &mut WakerKey::default());
+        producer.join().unwrap();
+        quitter.join().unwrap();
+        assert!(taken == 1 || task.woken() > 0, "the task sleeps for ever");
+    });
+}
+
+#[test]
+fn loom_what_is_posted_while_the_queue_pair_is_reset_is_refused_or_forgotten() {
+    loom::model(|| {
+        let completions = Arc::new(CompletionQueue::new(2));
+        let queues = Arc::new(QueuePairQueues::new(
+            Qpn::new(7),
+            QueuePairKind::Rc,
+            0,
+            &QueueCapacities {
+                send_requests: 1,
+                receive_requests: 1,
+                send_segments: 1,
+                receive_segments: 1,
+                inline_bytes: 0,
+            },
+            (Arc::clone(&completions), completions),
+            Arc::new(Doorbells::new(1)),
+            None,
+        ));
+        queues.set_state(QueuePairState::Rts);
+        let poster = {
+            let queues = Arc::clone(&queues);
+            thread::spawn(move || {
+                let send = SendRequest {
+                    id: 1,
+                    operation: SendOperation::Send,
+                    flags: SendFlags::NONE,
+                    payload: Payload::EMPTY,
+                };
+                // Either may be refused.
+                let _ = queues.post_one_send(&send);
+                let _ = queues.post_one_receive(&ReceiveRequest { id: 2, segments: &[] });
+            })
+        };
+        // As the engine resets.
+        queues.set_state(QueuePairState::Reset);
+        queues.send.clear();
+        queues.receive.clear();
+        poster.join().unwrap();
+        assert_eq!(queues.send.tail(), queues.send.head(), "a request of an earlier life");
+        assert_eq!(queues.receive.posted(), 0);
     });
 }

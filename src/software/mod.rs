@@ -17,6 +17,8 @@
 #[cfg(not(loom))]
 mod addresses;
 #[cfg(not(loom))]
+mod attendant;
+#[cfg(not(loom))]
 pub mod clock;
 #[cfg(not(loom))]
 mod core;
@@ -24,6 +26,8 @@ mod core;
 mod device;
 #[cfg(not(loom))]
 mod driver;
+#[cfg(not(loom))]
+mod echo;
 #[cfg(not(loom))]
 mod environment;
 #[cfg(not(loom))]
@@ -35,9 +39,19 @@ mod fork;
 #[cfg(not(loom))]
 mod forward;
 #[cfg(not(loom))]
+mod groups;
+#[cfg(not(loom))]
+mod measuring;
+#[cfg(not(loom))]
+mod names;
+#[cfg(not(loom))]
+mod observe;
+#[cfg(not(loom))]
 mod opening;
 #[cfg(not(loom))]
 mod options;
+#[cfg(not(loom))]
+mod report;
 #[cfg(not(loom))]
 mod shared_port;
 #[cfg(not(loom))]
@@ -58,7 +72,11 @@ pub use self::{
         DeviceName, Environment, EnvironmentError, LinkKind, ProviderKind, Trace, parse_buffer_size,
     },
     error::OpenError,
+    groups::AttachError,
+    names::{CounterName, CounterSource, NameSet},
+    observe::{ObserveError, Observed, Question, observable},
     options::{DeviceOptions, Drive},
+    report::{Counts, DeviceReport, Line, OUTER_COUNTS, PairReport},
     sharing::SharingStatistics,
     slots::{SlotError, slots_in_use},
 };

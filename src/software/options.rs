@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::environment::{Environment, LinkKind, ProviderKind};
 use super::error::OpenError;
-use crate::engine::Limits;
+use crate::engine::{CongestionOptions, Limits};
 use crate::fault::FaultPlan;
 use crate::host::{self, Interface};
 
@@ -19,7 +19,8 @@ pub enum Drive {
     #[default]
     Thread,
     /// The application's calls alone: nothing happens between them, also not for other devices on
-    /// the same address whose packets have arrived here.
+    /// the same address whose packets have arrived here. Without threads nobody watches the
+    /// interface for events or answers `uroce counters` either.
     Caller,
 }
 
@@ -45,8 +46,12 @@ pub struct DeviceOptions {
     pub fault: Option<FaultPlan>,
     /// Whether packets are dropped whose IPv4 identification can only be recovered.
     pub strict: bool,
+    /// Whether peers are told how many receives a queue pair has posted, and send no more.
+    pub finite_credits: bool,
     /// Bytes of socket receive buffer for each address; without, the link's own choice.
     pub receive_buffer: Option<usize>,
+    /// Congestion control; on by default.
+    pub congestion: CongestionOptions,
     /// Where all randomness comes from; without, the system.
     pub seed: Option<u64>,
     /// Leaves the sorting of arrivals among processes to forwarding. For tests: it is slower.
@@ -99,6 +104,7 @@ impl From<&Environment> for DeviceOptions {
             fault: environment.fault.clone(),
             strict: environment.strict,
             receive_buffer: environment.receive_buffer,
+            congestion: environment.congestion,
             ..Self::default()
         }
     }

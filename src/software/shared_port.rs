@@ -16,24 +16,27 @@
 //! from the network.
 
 use std::net::IpAddr;
-use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use socket2::Socket;
 
+use super::echo::{Echo, Watch};
 use super::error::OpenError;
 use super::fork::Local;
 use super::forward::{Arrival, Incoming, IndexReport, Outgoing, Sent};
 use super::sharing::{SharingCounters, add};
 use super::slots::{self, Slot};
-use super::steering::{self, QUESTION, Question, Steering, Step};
+use super::steering::{QUESTION, Question, Steering};
 use super::system;
-use crate::engine::{Port, PortCapabilities, SourcePorts};
-use crate::link::{Link, LinkStatistics, PortHolder, UdpError, UdpLink, UdpOptions};
+use crate::engine::{Port, PortCapabilities};
+use crate::link::{
+    GroupSockets, JoinError, Link, LinkStatistics, PortHolder, UdpError, UdpLink, UdpOptions,
+    open_group_socket,
+};
 use crate::rng::Rng;
 use crate::time::{Instant, MICROSECOND, MILLISECOND};
-use crate::wire::{Flow, ReceivedBurst, SentBurst};
+use crate::wire::{ReceivedBurst, SentBurst};
 
 /// A turn looks for handed-over bursts no more often than this: it costs a system call.
 const LOOK: u64 = 10 * MICROSECOND;
@@ -47,26 +50,30 @@ const MULTICAST: [u8; 3] = [0xff; 3];
 
 /// See the module's text.
 pub(super) struct SharedPort {
-    link: Local<UdpLink>,
-    router: Router,
+    pub(super) link: Local<UdpLink>,
+    groups: GroupSockets<Local<Socket>>,
+    pub(super) router: Router,
     /// Held while this process measures the group.
-    measuring: Option<Local<Socket>>,
+    pub(super) measuring: Option<Local<Socket>>,
     descriptors: [RawFd; 1],
 }
 
 /// Everything but the link itself, so that both can be used at once.
-struct Router {
-    slot: Slot,
+pub(super) struct Router {
+    pub(super) slot: Slot,
     role: Role,
     user: u32,
     outgoing: Outgoing,
     incoming: Incoming,
-    steering: Option<Steering>,
-    counters: Arc<SharingCounters>,
+    pub(super) steering: Option<Steering>,
+    pub(super) watch: Watch,
+    pub(super) counters: Arc<SharingCounters>,
     /// The link's socket, the slot's and all incoming connections.
     epoll: Local<OwnedFd>,
-    now: Instant,
+    pub(super) now: Instant,
     looked: Instant,
+    /// The last turn found nothing: one look at all descriptors is cheaper than asking each.
+    is_quiet: bool,
     /// The process had no descriptor left for a connection that waits; until then nobody looks at
     /// the slot's socket, which would not let the thread sleep.
     deaf_until: Option<Instant>,
@@ -87,6 +94,7 @@ enum Target {
     Here,
     Slot(u8),
     Question,
+    Echo(Echo),
 }
 
 impl SharedPort {
@@ -114,15 +122,17 @@ impl SharedPort {
             outgoing: Outgoing::new(slot.address),
             incoming: Incoming::new(),
             steering: steer.then(|| Steering::new(random.fork())),
+            watch: Watch::default(),
             counters,
             slot,
             now: Instant::ZERO,
             looked: Instant::ZERO,
+            is_quiet: false,
             deaf_until: None,
             epoll,
         };
         let descriptors = [router.epoll.as_raw_fd()];
-        Ok(Self { link, router, measuring: None, descriptors })
+        Ok(Self { link, groups: GroupSockets::default(), router, measuring: None, descriptors })
     }
 
     /// Whether this process has no socket of its own on the port.
@@ -130,10 +140,64 @@ impl SharedPort {
         matches!(self.router.role, Role::Guest(..))
     }
 
+    fn receive_from_port(
+        &mut self,
+        budget: usize,
+        sink: &mut dyn FnMut(&ReceivedBurst<'_>),
+    ) -> usize {
+        let Self { link, router, .. } = self;
+        link.receive(budget, &mut |burst| router.sort(burst, sink))
+    }
+
+    /// What arrives from other processes and for groups, and if asked for, at the port.
+    fn look_around(
+        &mut self,
+        budget: usize,
+        port: bool,
+        sink: &mut dyn FnMut(&ReceivedBurst<'_>),
+    ) -> usize {
+        let mut ready = [0; system::READY];
+        let count = self.router.look(&mut ready);
+        let socket = self.link.receive_socket().map(|socket| socket.as_raw_fd());
+        let mut packets = 0;
+        for descriptor in &ready[..count] {
+            let budget = budget.saturating_sub(packets);
+            let is_it = |socket: &Local<Socket>| socket.as_raw_fd() == *descriptor;
+            packets += if socket == Some(*descriptor) {
+                if port { self.receive_from_port(budget, sink) } else { 0 }
+            } else {
+                match self.groups.receive(budget, is_it, sink) {
+                    0 => self.router.receive_local(*descriptor, budget, sink),
+                    received => received,
+                }
+            };
+        }
+        packets
+    }
+
+    /// Opens the socket of a group and lets the thread wake for it.
+    fn open_group(&self, group: IpAddr) -> Result<Local<Socket>, JoinError> {
+        let system = |error| JoinError::System { group, error };
+        let mut opened = Ok(());
+        let socket = Local::open_one(|| {
+            open_group_socket(self.link.options(), group).map_err(|error| {
+                opened = Err(error);
+                std::io::Error::other("told beside")
+            })
+        });
+        opened?;
+        let socket = socket.map_err(system)?;
+        system::add_to_epoll(self.router.epoll.as_fd(), socket.as_raw_fd()).map_err(system)?;
+        Ok(socket)
+    }
+
     fn maintain(&mut self) {
         self.router.listen_again();
         match self.router.role {
-            Role::Member => self.steer(),
+            Role::Member => {
+                self.watch();
+                self.steer();
+            }
             Role::Guest(_, retry) if self.router.now >= retry => self.try_to_join(),
             Role::Guest(..) => {}
         }
@@ -166,59 +230,6 @@ impl SharedPort {
                 let Role::Guest(user, _) = router.role else { return };
                 router.role = Role::Guest(user, retry);
             }
-        }
-    }
-
-    /// Goes on with measuring the group and attaching its program.
-    fn steer(&mut self) {
-        let now = self.router.now;
-        while let Some(steering) = &mut self.router.steering {
-            match steering.advance(now) {
-                Step::Wait => return,
-                Step::Lock => {
-                    self.measuring = slots::try_name(self.router.slot.address, "steering");
-                    match self.measuring {
-                        Some(_) => steering.start(now),
-                        None => steering.postpone(now),
-                    }
-                }
-                Step::Ask { indexes, number } => self.ask(indexes, number),
-                Step::Attach(members) => self.attach(&members),
-                Step::Unlock => self.measuring = None,
-            }
-        }
-        self.measuring = None;
-    }
-
-    /// Sends questions to our own port.
-    fn ask(&mut self, mut indexes: Range<u16>, number: u32) {
-        let (address, slot) = (self.router.slot.address, self.router.slot.number);
-        let source_port = match &self.link.capabilities().source_ports {
-            SourcePorts::Only(ports) => ports[0],
-            SourcePorts::Any => 0xc000,
-        };
-        let flow = Flow { source: address, destination: address, source_port };
-        self.link.transmit(indexes.len(), &mut |bytes| {
-            let index = indexes.next()?;
-            Question { index, slot, number }.write(bytes);
-            Some(SentBurst {
-                flow,
-                traffic_class: 0,
-                first_identification: 0,
-                segment: QUESTION,
-                length: QUESTION,
-            })
-        });
-    }
-
-    /// A kernel that takes no program leaves everything to forwarding.
-    fn attach(&mut self, members: &steering::Members) {
-        let mut program = steering::program(members);
-        let socket = self.link.receive_socket();
-        let attached = socket.map(|socket| system::attach_reuseport_program(socket, &mut program));
-        match attached {
-            Some(Ok(())) => add(&self.router.counters.programs_attached, 1),
-            _ => self.router.steering = None,
         }
     }
 }
@@ -282,6 +293,9 @@ impl Router {
         if packet.len() == QUESTION && Question::parse(packet).is_some() {
             return Target::Question;
         }
+        if let Some(echo) = Echo::parse(packet) {
+            return Target::Echo(echo);
+        }
         // What is too short to name a queue pair is the engine's to count.
         let Some(&[slot, middle, low]) = packet.get(5..8) else { return Target::Here };
         let unowned = slot == 0 || [slot, middle, low] == MULTICAST;
@@ -294,9 +308,13 @@ impl Router {
         burst: &ReceivedBurst<'_>,
         sink: &mut dyn FnMut(&ReceivedBurst<'_>),
     ) {
+        if matches!(target, Target::Here | Target::Slot(_)) {
+            self.watch.moved(self.now);
+        }
         match target {
             Target::Here => sink(burst),
             Target::Question => self.answer(burst),
+            Target::Echo(echo) => self.hear(echo, burst),
             Target::Slot(slot) => self.forward(slot, burst, sink),
         }
     }
@@ -326,6 +344,17 @@ impl Router {
         }
     }
 
+    /// An echo: ours has come back, or another process's has come here, which shows a wrong program.
+    fn hear(&mut self, echo: Echo, burst: &ReceivedBurst<'_>) {
+        if burst.flow.source != self.slot.address {
+            add(&self.counters.misdirected, 1);
+        } else if echo.slot == self.slot.number {
+            self.watch.heard(echo.number);
+        } else if let Some(steering) = &mut self.steering {
+            steering.misrouted();
+        }
+    }
+
     fn answer(&mut self, burst: &ReceivedBurst<'_>) {
         if burst.flow.source != self.slot.address {
             return add(&self.counters.misdirected, 1);
@@ -350,20 +379,25 @@ impl Router {
         }
     }
 
-    /// Passes what other processes have handed over to `sink`; returns the number of packets.
-    fn receive_local(&mut self, budget: usize, sink: &mut dyn FnMut(&ReceivedBurst<'_>)) -> usize {
+    /// Descriptors of the set that are readable now, written to `ready`; returns how many.
+    fn look(&mut self, ready: &mut [RawFd; system::READY]) -> usize {
         self.looked = self.now;
-        let mut ready = [0; system::READY];
-        let count = system::ready_in_epoll(self.epoll.as_fd(), &mut ready);
-        let mut packets = 0;
-        for descriptor in &ready[..count] {
-            if *descriptor == self.slot.listener.as_raw_fd() {
-                self.accept();
-            } else if packets < budget {
-                packets += self.receive_from(*descriptor, budget - packets, sink);
-            }
+        system::ready_in_epoll(self.epoll.as_fd(), ready)
+    }
+
+    /// Passes what another process has handed over through a readable descriptor to `sink`; returns
+    /// the number of packets.
+    fn receive_local(
+        &mut self,
+        descriptor: RawFd,
+        budget: usize,
+        sink: &mut dyn FnMut(&ReceivedBurst<'_>),
+    ) -> usize {
+        if descriptor == self.slot.listener.as_raw_fd() {
+            self.accept();
+            return 0;
         }
-        packets
+        if budget == 0 { 0 } else { self.receive_from(descriptor, budget, sink) }
     }
 
     fn accept(&mut self) {
@@ -415,17 +449,27 @@ impl Router {
         for report in reports {
             self.note(report);
         }
-        if ended && let Role::Guest(owner, _) = self.role {
-            self.role = Role::Guest(owner, self.now);
+        match (ended, self.role, &mut self.steering) {
+            (true, Role::Guest(owner, _), _) => self.role = Role::Guest(owner, self.now),
+            // The end of a process moves others in the group.
+            (true, Role::Member, Some(steering)) => steering.misrouted(),
+            _ => {}
         }
         packets
+    }
+
+    fn steering_deadline(&self) -> Option<Instant> {
+        let steering = self.steering.as_ref()?;
+        let echo = self.watch.deadline();
+        let echo = (echo != Instant::NEVER).then_some(echo);
+        steering.deadline().into_iter().chain(echo).min()
     }
 
     /// When something has to be done although nothing arrives.
     fn deadline(&self) -> Option<Instant> {
         let own = match self.role {
             Role::Guest(_, retry) => Some(retry),
-            Role::Member => self.steering.as_ref().and_then(Steering::deadline),
+            Role::Member => self.steering_deadline(),
         };
         own.into_iter().chain(self.deaf_until).min()
     }
@@ -442,14 +486,20 @@ impl Port for SharedPort {
     }
 
     fn receive(&mut self, budget: usize, sink: &mut dyn FnMut(&ReceivedBurst<'_>)) -> usize {
-        let Self { link, router, .. } = self;
-        let mut packets = link.receive(budget, &mut |burst| router.sort(burst, sink));
-        let guest = matches!(router.role, Role::Guest(..));
-        if packets < budget && (guest || router.now.since(router.looked) >= LOOK) {
-            packets += router.receive_local(budget - packets, sink);
+        let quiet = self.router.is_quiet;
+        let mut packets = if quiet { 0 } else { self.receive_from_port(budget, sink) };
+        let guest = matches!(self.router.role, Role::Guest(..));
+        let is_due = guest || self.router.now.since(self.router.looked) >= LOOK;
+        if packets < budget && (quiet || is_due) {
+            packets += self.look_around(budget - packets, quiet, sink);
         }
+        self.router.is_quiet = packets == 0;
         self.maintain();
         packets
+    }
+
+    fn is_pressed(&mut self) -> bool {
+        self.link.is_pressed()
     }
 
     fn transmit(
@@ -457,7 +507,11 @@ impl Port for SharedPort {
         budget: usize,
         fill: &mut dyn FnMut(&mut [u8]) -> Option<SentBurst>,
     ) -> usize {
-        self.link.transmit(budget, fill)
+        let packets = self.link.transmit(budget, fill);
+        if packets > 0 {
+            self.router.watch.moved(self.router.now);
+        }
+        packets
     }
 }
 
@@ -470,8 +524,20 @@ impl Link for SharedPort {
         &self.descriptors
     }
 
+    fn join(&mut self, group: IpAddr) -> Result<(), JoinError> {
+        if self.groups.socket_of(group).is_none() {
+            let socket = self.open_group(group)?;
+            self.groups.add(group, socket);
+        }
+        Ok(())
+    }
+
+    fn leave(&mut self, group: IpAddr) {
+        drop(self.groups.remove(self.link.options(), group));
+    }
+
     fn statistics(&self) -> LinkStatistics {
-        self.link.statistics()
+        self.link.statistics().plus(&self.groups.statistics())
     }
 
     fn next_deadline(&self) -> Option<Instant> {

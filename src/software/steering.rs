@@ -30,7 +30,10 @@ const BATCH: u16 = 16;
 /// The largest group.
 const MOST: u16 = 256;
 /// How long answers are waited for.
-const PATIENCE: u64 = 20 * MILLISECOND;
+const PATIENCE: u64 = 40 * MILLISECOND;
+/// Attempts to get the lock before a process measures without it: who holds it may be stopped, and
+/// two who measure at once only disturb each other.
+const TRIES: u32 = 8;
 /// Measurements in a row before the rest is left to a later time.
 const ROUNDS: u32 = 4;
 /// Shortest and longest time between measurements; random within a factor of 2.
@@ -104,7 +107,7 @@ pub(super) enum Step {
     /// Nothing before the deadline.
     Wait,
     /// Take the host-wide lock on measuring, then call [`Steering::start`] or
-    /// [`Steering::postpone`].
+    /// [`Steering::refused`].
     Lock,
     /// Send questions with this number for these indexes.
     Ask { indexes: Range<u16>, number: u32 },
@@ -124,6 +127,10 @@ pub(super) struct Steering {
     rest: u64,
     /// What the last measurement found.
     last: Members,
+    /// How often in a row the lock was somebody else's.
+    refused: u32,
+    /// Whether another process has ever measured the group.
+    was_asked: bool,
 }
 
 enum Phase {
@@ -154,6 +161,22 @@ impl Steering {
             not_before: Instant::ZERO,
             rest: REST.0,
             last: Members::new(),
+            refused: 0,
+            was_asked: false,
+        }
+    }
+
+    /// Whether other processes are in the group, as far as this one knows.
+    pub(super) fn is_shared(&self) -> bool {
+        self.was_asked || self.last.len() > 1
+    }
+
+    /// What is sent to this process does not arrive: the attached program must be wrong.
+    pub(super) fn is_lost(&mut self, now: Instant) {
+        if matches!(self.phase, Phase::Idle) {
+            self.stale = true;
+            self.not_before = now;
+            self.rest = REST.0;
         }
     }
 
@@ -164,6 +187,7 @@ impl Steering {
 
     /// Another process measures, and has found this one.
     pub(super) fn was_asked(&mut self, now: Instant) {
+        self.was_asked = true;
         if matches!(self.phase, Phase::Idle) {
             self.stale = false;
             self.postpone(now);
@@ -181,11 +205,21 @@ impl Steering {
 
     /// The lock was taken.
     pub(super) fn start(&mut self, now: Instant) {
+        self.refused = 0;
         self.phase = Phase::Measuring(Measurement::new(self.random.next_u32(), now));
     }
 
-    /// The lock is somebody else's: later.
-    pub(super) fn postpone(&mut self, now: Instant) {
+    /// The lock is somebody else's: later, or without it.
+    pub(super) fn refused(&mut self, now: Instant) {
+        self.refused += 1;
+        if self.refused < TRIES {
+            self.postpone(now);
+        } else {
+            self.start(now);
+        }
+    }
+
+    fn postpone(&mut self, now: Instant) {
         self.not_before = now + self.random.between(self.rest, 2 * self.rest);
     }
 

@@ -6,7 +6,7 @@ use super::fault::Fault;
 use super::receive::Claim;
 use crate::memory::scatter;
 use crate::queue::{Access, Attachment, Completion, CompletionKind, CompletionStatus, MAX_MESSAGE};
-use crate::wire::{Immediate, Message, Operation, Qpn, Reth, Rkey, SendTail};
+use crate::wire::{Immediate, Message, Operation, Qpn, Reth, Rkey, SendTail, Srqn};
 
 /// The message of which some packets have arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,16 +50,23 @@ pub(crate) enum Taken {
 pub(crate) struct Assembly {
     inbound: Inbound,
     claim: Claim,
+    /// The shared receive queue that the arriving message names (XRC).
+    named: Option<Srqn>,
 }
 
 impl Assembly {
     pub(crate) fn new() -> Self {
-        Self { inbound: Inbound::Idle, claim: Claim::default() }
+        Self { inbound: Inbound::Idle, claim: Claim::default(), named: None }
     }
 
     /// The receive that the arriving message has claimed.
     pub(crate) fn claim(&mut self) -> &mut Claim {
         &mut self.claim
+    }
+
+    /// Whether a receive is claimed.
+    pub(crate) fn has_claimed(&self) -> bool {
+        self.claim.is_held()
     }
 
     /// Forgets a message of which parts are missing; its receive serves the next one.
@@ -84,6 +91,17 @@ impl Assembly {
             Inbound::Idle => starts_message(message),
         };
         fits.then_some(()).ok_or(Fault::OpcodeSequence)
+    }
+
+    /// Whether the packet names a shared receive queue that it may reach (XRC), the same one as the
+    /// packets of its message before it.
+    pub(crate) fn check_named_queue(&mut self, base: &Base) -> Result<(), Fault> {
+        let named = base.named_queue()?;
+        if self.is_inside_message() && named != self.named {
+            return Err(Fault::NoSuchSharedQueue);
+        }
+        self.named = named;
+        Ok(())
     }
 
     /// Takes a packet of a SEND or WRITE that fits the sequence.
@@ -157,7 +175,7 @@ impl Assembly {
     ) -> Result<(), Fault> {
         let received = self.received();
         let segments = self.claim.segments();
-        scatter(ctx.keys, base.domain, segments, received.into(), payload)
+        scatter(ctx.keys, self.claim.domain(base), segments, received.into(), payload)
             .map_err(|_| Fault::ReceiveProtection)?;
         self.inbound = Inbound::Send { received: received + payload.len() as u32 };
         Ok(())
@@ -184,7 +202,8 @@ impl Assembly {
             SendTail::Immediate(immediate) => Attachment::Immediate(immediate),
             SendTail::Invalidate(key) => {
                 // Checked above, and nothing has run in between.
-                let _ = ctx.keys.invalidate(key.value(), base.domain);
+                let domain = base.served_domain();
+                let _ = ctx.keys.invalidate(key.value(), domain, base.number());
                 Attachment::Invalidated(key)
             }
         };
@@ -305,7 +324,7 @@ impl Assembly {
         solicited: bool,
     ) -> Result<(), Refusal> {
         let completion = Completion {
-            id: self.claim.take().unwrap_or_default(),
+            id: 0,
             status: CompletionStatus::Success,
             kind,
             length,
@@ -314,7 +333,7 @@ impl Assembly {
             source: Qpn::default(),
             solicited,
         };
-        let room = ctx.complete(base, &completion);
+        let room = self.claim.complete(base, ctx, completion);
         room.then_some(()).ok_or(Refusal::Overrun)
     }
 }
@@ -380,7 +399,7 @@ fn check_write(base: &Base, ctx: &Context<'_>, reth: &Reth) -> Result<(), Refusa
     if reth.length > 0 {
         let (key, length) = (reth.key.value(), reth.length as usize);
         ctx.keys
-            .span(key, base.domain, reth.address, length, Access::REMOTE_WRITE)
+            .span(key, base.peer_access(), reth.address, length, Access::REMOTE_WRITE)
             .map_err(|_| Fault::RemoteAccess)?;
     }
     Ok(())
@@ -402,14 +421,13 @@ fn write_at(
     let key = reth.key.value();
     let span = ctx
         .keys
-        .span(key, base.domain, address, payload.len(), Access::REMOTE_WRITE)
+        .span(key, base.peer_access(), address, payload.len(), Access::REMOTE_WRITE)
         .map_err(|_| Fault::RemoteAccess)?;
-    span.write(payload);
-    Ok(())
+    span.write(payload).map_err(|_| Fault::RemoteAccess)
 }
 
 fn check_invalidation(base: &Base, ctx: &Context<'_>, key: Rkey) -> Result<(), Refusal> {
     ctx.keys
-        .can_invalidate(key.value(), base.domain)
+        .can_invalidate(key.value(), base.served_domain(), base.number())
         .map_err(|_| Refusal::Fault(Fault::RemoteAccess))
 }

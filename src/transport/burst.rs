@@ -1,5 +1,6 @@
 //! Fills a slot with the packets of one burst: equal sizes, the last may be shorter.
 
+use super::congestion::on_the_line;
 use crate::wire::{Flow, Headers, ICRC_LENGTH, IdentificationRule, SentBurst, icrc, pad};
 
 /// What the slot's port allows.
@@ -21,6 +22,8 @@ pub(crate) struct BurstWriter<'a> {
     packets: usize,
     /// A shorter packet was added: it is the last.
     closed: bool,
+    /// Bytes on the line after which no further packet is added; the first one always may.
+    limit: usize,
 }
 
 impl<'a> BurstWriter<'a> {
@@ -34,6 +37,7 @@ impl<'a> BurstWriter<'a> {
             length: 0,
             packets: 0,
             closed: false,
+            limit: usize::MAX,
         }
     }
 
@@ -46,6 +50,21 @@ impl<'a> BurstWriter<'a> {
         self.route == Some(route)
     }
 
+    /// No packet but the first is added that goes beyond so many bytes on the line.
+    pub(crate) fn limit(&mut self, bytes: usize) {
+        self.limit = bytes;
+    }
+
+    /// Bytes on the line so far.
+    pub(crate) fn on_the_line(&self) -> usize {
+        self.with_headers(self.length, self.packets)
+    }
+
+    fn with_headers(&self, length: usize, packets: usize) -> usize {
+        let ipv6 = self.route.is_some_and(|(flow, _)| flow.destination.is_ipv6());
+        on_the_line(length, packets, ipv6)
+    }
+
     /// Packets in the slot so far.
     pub(crate) fn packets(&self) -> usize {
         self.packets
@@ -55,7 +74,11 @@ impl<'a> BurstWriter<'a> {
     pub(crate) fn fits(&self, headers: &Headers, payload: usize) -> bool {
         let size = packet_size(headers, payload);
         let as_next = self.packets == 0
-            || (!self.closed && size <= self.segment && self.packets < self.rules.max_segments);
+            || (!self.closed
+                && size <= self.segment
+                && self.packets < self.rules.max_segments
+                && (self.limit == usize::MAX
+                    || self.with_headers(self.length + size, self.packets + 1) <= self.limit));
         as_next && self.length + size <= self.slot.len()
     }
 
@@ -99,6 +122,7 @@ impl<'a> BurstWriter<'a> {
     }
 }
 
-fn packet_size(headers: &Headers, payload: usize) -> usize {
+/// Bytes of a packet, from BTH to ICRC.
+pub(crate) fn packet_size(headers: &Headers, payload: usize) -> usize {
     headers.length() + payload + pad(payload) + ICRC_LENGTH
 }

@@ -1,17 +1,21 @@
 //! What a queue pair's state machine may touch beside itself, and when it is.
 
+use super::congestion::CongestionOptions;
 use super::counters::{Counter, Counters};
 use super::effects::{AsyncEvent, Effects};
+use super::fault::Fault;
 use super::handles::AddressHandles;
 use super::path::{Path, PathId, PathTable};
 use super::ready::ReadyList;
-use crate::memory::{DomainId, KeyTable};
+use super::shared::{SharedQueues, Target};
+use crate::memory::{Accessor, DomainId, KeyTable};
 use crate::queue::sync::Arc;
 use crate::queue::{
-    Access, AddressVector, Completion, PathMtu, QueuePairAttributes, QueuePairQueues,
+    Access, AddressVector, Completion, CompletionQueue, CompletionStatus, Origin, PathMtu,
+    QueuePairAttributes, QueuePairKind, QueuePairQueues, ReceiveQueue, Unpolled, XrcDomainId,
 };
 use crate::time::Instant;
-use crate::wire::{Flow, Headers, Message, Psn, QKey, Qpn, Service};
+use crate::wire::{Flow, Headers, Message, Psn, QKey, Qpn, Service, Srqn, Xrceth};
 
 /// Everything around a queue pair, lent for one step.
 pub(crate) struct Context<'a> {
@@ -21,8 +25,13 @@ pub(crate) struct Context<'a> {
     pub(crate) keys: &'a mut KeyTable,
     pub(crate) paths: &'a mut PathTable,
     pub(crate) handles: &'a AddressHandles,
+    pub(crate) congestion: &'a CongestionOptions,
+    pub(crate) shared: &'a SharedQueues,
     pub(crate) effects: &'a mut Effects,
+    /// The device's.
     pub(crate) counters: &'a mut Counters,
+    /// The queue pair's.
+    pub(crate) own_counters: &'a mut Counters,
     pub(crate) ready: &'a mut ReadyList,
 }
 
@@ -36,25 +45,85 @@ impl Context<'_> {
             true => (&queues.receive_completions, queues.receive.unpolled()),
             false => (&queues.send_completions, queues.send.unpolled()),
         };
-        match queue.push(completion) {
-            Ok(notify) => {
-                if notify {
+        self.deliver(queue, unpolled, Origin::Pair, completion)
+    }
+
+    /// The same for a receive that came from `queue`.
+    #[must_use]
+    pub(crate) fn complete_receive(
+        &mut self,
+        base: &Base,
+        queue: &ReceiveQueue,
+        completion: &Completion,
+    ) -> bool {
+        let completions = queue.completions().unwrap_or(&base.queues.receive_completions);
+        self.deliver(completions, queue.unpolled(), queue.origin(), completion)
+    }
+
+    fn deliver(
+        &mut self,
+        queue: &Arc<CompletionQueue>,
+        unpolled: &Unpolled,
+        origin: Origin,
+        completion: &Completion,
+    ) -> bool {
+        self.count_completion(completion);
+        match queue.push(completion, origin) {
+            Ok(told) => {
+                if told.notify {
                     self.effects.notifications.push(Arc::clone(queue));
+                }
+                if told.wake {
+                    self.effects.wakes.push(Arc::clone(queue));
                 }
                 true
             }
             Err(lost) => {
                 unpolled.remove();
+                self.count(Counter::LostCompletion);
                 if lost.first {
-                    self.effects.event(AsyncEvent::CompletionQueueOverrun(Arc::clone(queue)));
+                    // Who waits is told that nothing will come.
+                    self.effects.wakes.push(Arc::clone(queue));
+                    self.event(AsyncEvent::CompletionQueueOverrun(Arc::clone(queue)));
                 }
                 false
             }
         }
     }
 
+    fn count_completion(&mut self, completion: &Completion) {
+        use CompletionStatus as Status;
+        let is_receive = completion.kind.is_receive();
+        match (completion.status, is_receive) {
+            (Status::Success, true) => self.count(Counter::FilledReceive),
+            (Status::Success, false) => {}
+            (Status::WorkRequestFlushed, true) => self.count(Counter::FlushedReceive),
+            (Status::WorkRequestFlushed, false) => self.count(Counter::FlushedSend),
+            (_, true) => self.count(Counter::FailedReceive),
+            (_, false) => self.count(Counter::FailedSend),
+        }
+        match (completion.status, is_receive) {
+            (Status::RemoteInvalidRequest, false) => self.count(Counter::RemoteInvalidRequest),
+            (Status::RemoteAccessError, false) => self.count(Counter::RemoteAccessError),
+            (Status::LocalLengthError, true) => self.count(Counter::ReceiveTooSmall),
+            _ => {}
+        }
+    }
+
     pub(crate) fn count(&mut self, counter: Counter) {
-        self.counters.count(counter);
+        self.add(counter, 1);
+    }
+
+    /// Counts for the device and for the queue pair.
+    pub(crate) fn add(&mut self, counter: Counter, amount: u64) {
+        self.counters.add(counter, amount);
+        self.own_counters.add(counter, amount);
+    }
+
+    /// Reports an event of the queue pair.
+    pub(crate) fn event(&mut self, event: AsyncEvent) {
+        let counter = if self.effects.event(event) { Counter::Event } else { Counter::LostEvent };
+        self.count(counter);
     }
 
     pub(crate) fn path(&mut self, id: PathId) -> &mut Path {
@@ -87,6 +156,8 @@ pub(crate) struct Base {
     pub(crate) signal_all: bool,
     /// The MigReq bit that we send.
     pub(crate) migration: bool,
+    /// Answers tell how many receives are posted.
+    pub(crate) finite_credits: bool,
     /// Attributes that were set; what was not is `None`.
     pub(crate) attributes: QueuePairAttributes,
     /// Bytes of a READ request at most; fixed at RTR.
@@ -94,6 +165,10 @@ pub(crate) struct Base {
     pub(crate) peer: Option<Peer>,
     /// The UDP source port of our datagrams (UD).
     pub(crate) source_port: u16,
+    /// Whose shared receive queues requests may name (XRC targets).
+    pub(crate) xrc_domain: Option<XrcDomainId>,
+    /// Where the request at hand is served.
+    pub(crate) target: Target,
 }
 
 impl Base {
@@ -113,6 +188,11 @@ impl Base {
         self.queues.number()
     }
 
+    /// The peer, as one who wants to reach our memory.
+    pub(crate) fn peer_access(&self) -> Accessor {
+        Accessor::peer(self.served_domain(), self.number())
+    }
+
     /// The queue key that is sent for a work request's value: with bit 31 set, our own.
     pub(crate) fn sent_qkey(&self, asked: QKey) -> QKey {
         match self.attributes.qkey {
@@ -121,10 +201,54 @@ impl Base {
         }
     }
 
-    /// Headers of an RC packet to the peer.
+    /// Where the request at hand takes its receive.
+    pub(crate) fn receives(&self) -> &Arc<ReceiveQueue> {
+        match &self.target {
+            Target::Shared(queue) => queue,
+            Target::Own | Target::Faulty(_) => &self.queues.receive,
+        }
+    }
+
+    /// The domain in which the keys of the request at hand count.
+    pub(crate) fn served_domain(&self) -> DomainId {
+        match &self.target {
+            Target::Shared(queue) => queue.domain().unwrap_or(self.domain),
+            Target::Own | Target::Faulty(_) => self.domain,
+        }
+    }
+
+    /// The shared receive queue that the request at hand names, if its transport does so.
+    pub(crate) fn named_queue(&self) -> Result<Option<Srqn>, Fault> {
+        match &self.target {
+            Target::Own => Ok(None),
+            Target::Shared(queue) => Ok(queue.number()),
+            Target::Faulty(fault) => Err(*fault),
+        }
+    }
+
+    /// Headers of an answer to the peer, RC or XRC.
     pub(crate) fn headers(&self, message: Message, psn: Psn) -> Headers {
+        let service = match self.queues.kind() {
+            QueuePairKind::XrcTarget => Service::XrcResponse,
+            _ => Service::Rc,
+        };
+        self.headers_of(service, message, psn)
+    }
+
+    /// Headers of a request to the peer, RC or XRC; with XRC it names the peer's queue `shared`.
+    pub(crate) fn request(&self, shared: Srqn, message: Message, psn: Psn) -> Headers {
+        let service = match self.queues.kind() {
+            QueuePairKind::XrcInitiator => {
+                Service::XrcRequest(Xrceth { reserved: 0, srqn: shared })
+            }
+            _ => Service::Rc,
+        };
+        self.headers_of(service, message, psn)
+    }
+
+    fn headers_of(&self, service: Service, message: Message, psn: Psn) -> Headers {
         let destination = self.attributes.destination.unwrap_or_default();
-        let mut headers = Headers::request(Service::Rc, message, destination, psn);
+        let mut headers = Headers::request(service, message, destination, psn);
         headers.migration = self.migration;
         headers
     }

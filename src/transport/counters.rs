@@ -1,12 +1,12 @@
-//! What happened, counted. Silence on the wire is never silence to the user: each dropped packet
-//! has a reason here.
+//! What happened, counted: once for the device and once for the queue pair that it concerns. Silence
+//! on the wire is never silence to the user: each dropped packet has a reason here.
 
 macro_rules! counters {
-    ($($(#[$doc:meta])* $variant:ident => $name:literal,)*) => {
+    ($($(#[doc = $doc:literal])* $variant:ident => $name:literal,)*) => {
         /// One thing that is counted.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Counter {
-            $($(#[$doc])* $variant,)*
+            $($(#[doc = $doc])* $variant,)*
         }
 
         impl Counter {
@@ -19,7 +19,17 @@ macro_rules! counters {
                     $(Self::$variant => $name,)*
                 }
             }
+
+            /// What it counts, as a sentence or two.
+            pub fn meaning(self) -> &'static str {
+                match self {
+                    $(Self::$variant => concat!($($doc),*).trim_start(),)*
+                }
+            }
         }
+
+        /// How many there are.
+        const COUNT: usize = [$($name),*].len();
     };
 }
 
@@ -28,6 +38,10 @@ counters! {
     ReceivedPackets => "received_packets",
     /// Packets made.
     SentPackets => "sent_packets",
+    /// Bytes of the packets received, from the BTH up to and with the ICRC.
+    ReceivedBytes => "received_bytes",
+    /// Bytes of the packets made, from the BTH up to and with the ICRC.
+    SentBytes => "sent_bytes",
     /// Packets made that had been sent before.
     RetransmittedPackets => "retransmitted_packets",
     /// Dropped: bytes that are no packet.
@@ -44,6 +58,8 @@ counters! {
     DropWrongState => "drop_wrong_state",
     /// Dropped: not from the connection's peer, or not to its address.
     DropWrongAddress => "drop_wrong_address",
+    /// Dropped: to a multicast group that no queue pair here is attached to.
+    DropNoGroupMember => "drop_no_group_member",
     /// Dropped: partition key mismatch.
     DropPkeyMismatch => "drop_pkey_mismatch",
     /// Dropped: an opcode that no endpoint of this kind receives.
@@ -90,21 +106,75 @@ counters! {
     IgnoredNak => "ignored_nak",
     /// Responses that fit no request.
     BadResponse => "bad_response",
-    /// Congestion notifications received.
+    /// Congestion notifications received and heeded.
     ReceivedCongestionNotification => "rp_cnp_handled",
+    /// Congestion notifications received that concern nothing that could slow down, or while
+    /// notifications are not heeded.
+    IgnoredCongestionNotification => "rp_cnp_ignored",
     /// Packets received with a congestion mark.
     ReceivedCongestionMark => "np_ecn_marked_roce_packets",
+    /// Congestion notifications sent.
+    SentCongestionNotification => "np_cnp_sent",
+    /// WRITEs of peers that began to arrive, repeated ones included.
+    ReceivedWriteRequest => "rx_write_requests",
+    /// READ requests of peers that arrived, repeated ones included.
+    ReceivedReadRequest => "rx_read_requests",
+    /// Atomic requests of peers that arrived, repeated ones included.
+    ReceivedAtomicRequest => "rx_atomic_requests",
+    /// ATOMIC WRITE requests of peers that arrived, repeated ones included.
+    ReceivedAtomicWriteRequest => "rx_atomic_write_requests",
+    /// FLUSH requests of peers that arrived, repeated ones included.
+    ReceivedFlushRequest => "rx_flush_requests",
+    /// Our SENDs that were carried out, whether they gave a completion or not.
+    FinishedSend => "finished_sends",
+    /// Our WRITEs that were carried out, whether they gave a completion or not.
+    FinishedWrite => "finished_writes",
+    /// Our READs that were carried out, whether they gave a completion or not.
+    FinishedRead => "finished_reads",
+    /// Our atomics that were carried out, whether they gave a completion or not.
+    FinishedAtomic => "finished_atomics",
+    /// Our ATOMIC WRITEs that were carried out, whether they gave a completion or not.
+    FinishedAtomicWrite => "finished_atomic_writes",
+    /// Our FLUSHes that were carried out, whether they gave a completion or not.
+    FinishedFlush => "finished_flushes",
+    /// Receives that were filled.
+    FilledReceive => "filled_receives",
+    /// Send requests that ended with an error, flushed ones left out.
+    FailedSend => "req_cqe_error",
+    /// Send requests that ended because the queue pair was in error.
+    FlushedSend => "req_cqe_flush_error",
+    /// Receives that ended with an error, flushed ones left out.
+    FailedReceive => "resp_cqe_error",
+    /// Receives that ended because the queue pair was in error.
+    FlushedReceive => "resp_cqe_flush_error",
+    /// Send requests that the peer refused as invalid (NAK 0x61).
+    RemoteInvalidRequest => "req_remote_invalid_request",
+    /// Send requests that the peer refused because its key does not allow them (NAK 0x62).
+    RemoteAccessError => "req_remote_access_errors",
+    /// Requests of peers that their key did not allow; the queue pair went into error.
+    ResponderAccessError => "resp_remote_access_errors",
+    /// Receives that were too small for their message.
+    ReceiveTooSmall => "resp_local_length_error",
+    /// Completions that found their queue full; the queue is unusable from there on.
+    LostCompletion => "lost_completions",
+    /// Asynchronous events.
+    Event => "async_events",
+    /// Asynchronous events that were given up because too many waited already.
+    LostEvent => "lost_async_events",
+    /// Times that the port was lost: the interface was switched off, lost its carrier or was
+    /// removed.
+    PortDown => "link_downed",
 }
 
-/// The counts of one device.
+/// The counts of one device, or of one queue pair (half a kilobyte).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counters {
-    counts: Vec<u64>,
+    counts: Box<[u64; COUNT]>,
 }
 
 impl Default for Counters {
     fn default() -> Self {
-        Self { counts: vec![0; Counter::ALL.len()] }
+        Self { counts: Box::new([0; COUNT]) }
     }
 }
 
@@ -125,5 +195,60 @@ impl Counters {
     /// Names and counts, in the order in which they are shown.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         Counter::ALL.iter().map(|counter| (counter.name(), self.get(*counter)))
+    }
+}
+
+/// The counts of each queue pair, by slot.
+#[derive(Debug, Default)]
+pub(crate) struct PairCounters {
+    slots: Vec<Option<Counters>>,
+}
+
+impl PairCounters {
+    /// A queue pair begins, with nothing counted.
+    pub(crate) fn begin(&mut self, slot: u32) {
+        let slot = slot as usize;
+        if slot >= self.slots.len() {
+            self.slots.resize_with(slot + 1, || None);
+        }
+        self.slots[slot] = Some(Counters::default());
+    }
+
+    /// A queue pair has ended. What it counted stays in the device's counts.
+    pub(crate) fn end(&mut self, slot: u32) {
+        self.slots[slot as usize] = None;
+    }
+
+    pub(crate) fn get(&self, slot: u32) -> Option<&Counters> {
+        self.slots.get(slot as usize)?.as_ref()
+    }
+
+    pub(crate) fn get_mut(&mut self, slot: u32) -> Option<&mut Counters> {
+        self.slots.get_mut(slot as usize)?.as_mut()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_counter_has_a_name_of_its_own_and_a_sentence() {
+        let mut names: Vec<&str> = Counter::ALL.iter().map(|counter| counter.name()).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), Counter::ALL.len());
+        for counter in Counter::ALL {
+            let (name, meaning) = (counter.name(), counter.meaning());
+            assert!(name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'), "{name}");
+            assert!(meaning.ends_with('.') && !meaning.starts_with(' '), "{name}: {meaning}");
+        }
+        let wrapped = Counter::PortDown.meaning();
+        assert!(wrapped.contains("was removed"), "{wrapped}");
+    }
+
+    #[test]
+    fn a_queue_pairs_counts_are_small() {
+        assert!(COUNT * size_of::<u64>() <= 1024, "{COUNT} counters for each queue pair");
     }
 }

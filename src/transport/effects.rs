@@ -15,6 +15,13 @@ pub enum AsyncEvent {
     RequestError(Qpn),
     /// A peer's request violated memory rights; the queue pair is in error.
     AccessError(Qpn),
+    /// A peer's request named no XRC shared receive queue of this device, or changed it within a
+    /// message; the queue pair is in error. Verbs have no event of their own for it: Linux drivers
+    /// report an access error.
+    InvalidXrceth(Qpn),
+    /// A peer's request named a shared receive queue of another XRC domain; the queue pair is in
+    /// error. To verbs it is an access error, too.
+    XrcDomainViolation(Qpn),
     /// The first packet arrived while the queue pair was still in RTR.
     CommunicationEstablished(Qpn),
     /// All started messages are finished after a transition to SQD.
@@ -25,6 +32,51 @@ pub enum AsyncEvent {
     LastReceiveReached(Qpn),
     /// A completion queue had no room; its queue pairs go into error.
     CompletionQueueOverrun(Arc<CompletionQueue>),
+    /// The interface is gone: nothing can be sent or received any more.
+    DeviceFatal,
+    /// The interface is up and has a carrier again.
+    PortActive,
+    /// The interface was switched off or lost its carrier.
+    PortError,
+    /// The interface got or lost an address. The device keeps the addresses that it was opened with.
+    GidChange,
+}
+
+/// What an event is about, for finding those of an object that ends.
+#[derive(Clone)]
+pub enum EventSubject {
+    /// A queue pair.
+    QueuePair(Qpn),
+    /// A completion queue.
+    CompletionQueue(Arc<CompletionQueue>),
+    /// A shared receive queue.
+    SharedReceiveQueue(Arc<ReceiveQueue>),
+}
+
+impl AsyncEvent {
+    /// Whether it is about this object. Events of port and device are about none.
+    pub fn is_about(&self, subject: &EventSubject) -> bool {
+        match (self, subject) {
+            (
+                Self::QueuePairFatal(number)
+                | Self::RequestError(number)
+                | Self::AccessError(number)
+                | Self::CommunicationEstablished(number)
+                | Self::SendQueueDrained(number)
+                | Self::InvalidXrceth(number)
+                | Self::XrcDomainViolation(number)
+                | Self::LastReceiveReached(number),
+                EventSubject::QueuePair(other),
+            ) => number == other,
+            (Self::CompletionQueueOverrun(queue), EventSubject::CompletionQueue(other)) => {
+                Arc::ptr_eq(queue, other)
+            }
+            (Self::SharedReceiveQueueLimit(queue), EventSubject::SharedReceiveQueue(other)) => {
+                Arc::ptr_eq(queue, other)
+            }
+            _ => false,
+        }
+    }
 }
 
 impl std::fmt::Debug for AsyncEvent {
@@ -43,6 +95,16 @@ impl std::fmt::Display for AsyncEvent {
             Self::AccessError(number) => {
                 write!(f, "queue pair {number}: the peer's request violated memory rights")
             }
+            Self::InvalidXrceth(number) => write!(
+                f,
+                "queue pair {number}: the peer's request named no XRC shared receive queue of this \
+                 device"
+            ),
+            Self::XrcDomainViolation(number) => write!(
+                f,
+                "queue pair {number}: the peer's request named a shared receive queue of another \
+                 XRC domain"
+            ),
             Self::CommunicationEstablished(number) => {
                 write!(f, "queue pair {number}: the first packet of the peer has arrived")
             }
@@ -56,6 +118,10 @@ impl std::fmt::Display for AsyncEvent {
             Self::CompletionQueueOverrun(queue) => {
                 write!(f, "a completion queue of {} entries overran", queue.capacity())
             }
+            Self::DeviceFatal => write!(f, "the device is gone with its network interface"),
+            Self::PortActive => write!(f, "the port is active"),
+            Self::PortError => write!(f, "the port is down"),
+            Self::GidChange => write!(f, "the interface's addresses have changed"),
         }
     }
 }
@@ -65,6 +131,8 @@ impl std::fmt::Display for AsyncEvent {
 pub struct Effects {
     /// Completion queues whose notifier is to be called.
     pub notifications: Vec<Arc<CompletionQueue>>,
+    /// Completion queues that tasks wait for, which are to be woken.
+    pub wakes: Vec<Arc<CompletionQueue>>,
     /// Events, oldest first.
     pub events: Vec<AsyncEvent>,
 }
@@ -75,19 +143,25 @@ impl Effects {
 
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
-        self.notifications.is_empty() && self.events.is_empty()
+        self.notifications.is_empty() && self.wakes.is_empty() && self.events.is_empty()
     }
 
-    /// Calls the notifiers. Outside all locks. Events stay.
+    /// Calls the notifiers and wakes waiting tasks. Outside all locks. Events stay.
     pub fn notify(&mut self) {
         for queue in self.notifications.drain(..) {
             queue.notify();
         }
+        for queue in self.wakes.drain(..) {
+            queue.wakers().wake();
+        }
     }
 
-    pub(crate) fn event(&mut self, event: AsyncEvent) {
-        if self.events.len() < Self::MAX_EVENTS {
+    /// Notes an event. Returns whether there was room.
+    pub(crate) fn event(&mut self, event: AsyncEvent) -> bool {
+        let room = self.events.len() < Self::MAX_EVENTS;
+        if room {
             self.events.push(event);
         }
+        room
     }
 }

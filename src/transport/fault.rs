@@ -28,8 +28,15 @@ pub(crate) enum Fault {
     Misaligned,
     /// More READs and atomics than max_dest_rd_atomic.
     TooManyReads,
+    /// The XRC extended header names no shared receive queue, or another one than the message began
+    /// with.
+    NoSuchSharedQueue,
+    /// The shared receive queue that it names is not in the queue pair's XRC domain.
+    XrcDomain,
     /// READ data could not be read after the request had been accepted.
     ReadFailed,
+    /// Written bytes could not be made to survive a loss of power.
+    FlushFailed,
 }
 
 /// The event at the responder.
@@ -38,6 +45,10 @@ pub(crate) enum FaultEvent {
     None,
     RequestError,
     AccessError,
+    InvalidXrceth,
+    XrcDomainViolation,
+    /// The fault is on our side.
+    Fatal,
 }
 
 impl Fault {
@@ -52,8 +63,16 @@ impl Fault {
             | Self::MessageLength
             | Self::Misaligned
             | Self::TooManyReads => NakCode::InvalidRequest,
-            Self::RemoteAccess | Self::RemoteAccessWithReceive => NakCode::RemoteAccessError,
-            Self::ReceiveProtection | Self::ReadFailed => NakCode::RemoteOperationalError,
+            // That XRC violations count as such of access agrees with the answer that was proposed
+            // for rxe (linux-rdma, July 2021, "Enable receiving XRC packets") and with the event
+            // that Linux makes of them for hns hardware (hns_roce_qp.c: IB_EVENT_QP_ACCESS_ERR).
+            Self::RemoteAccess
+            | Self::RemoteAccessWithReceive
+            | Self::NoSuchSharedQueue
+            | Self::XrcDomain => NakCode::RemoteAccessError,
+            Self::ReceiveProtection | Self::ReadFailed | Self::FlushFailed => {
+                NakCode::RemoteOperationalError
+            }
         }
     }
 
@@ -74,6 +93,9 @@ impl Fault {
                 FaultEvent::None
             }
             Self::RemoteAccess => FaultEvent::AccessError,
+            Self::NoSuchSharedQueue => FaultEvent::InvalidXrceth,
+            Self::XrcDomain => FaultEvent::XrcDomainViolation,
+            Self::ReadFailed | Self::FlushFailed => FaultEvent::Fatal,
             _ => FaultEvent::RequestError,
         }
     }

@@ -7,14 +7,15 @@ use super::fault::Fault;
 use super::rc::{Outcome, QueueOverrun, Requester, Responder};
 use super::receive::Claim;
 use super::unacked::{Arrival, DatagramReceiver, Sender, UcReceiver};
-use crate::queue::{CompletionStatus, QueuePairKind};
+use crate::queue::sync::Arc;
+use crate::queue::{CompletionStatus, QueuePairKind, ReceiveQueue};
 use crate::time::Instant;
 use crate::wire::{Headers, Psn, Service};
 
 /// The half that carries out our work requests.
 #[derive(Debug)]
 pub(crate) enum SendingHalf {
-    /// RC: until the peer has acknowledged.
+    /// RC and XRC: until the peer has acknowledged.
     Acknowledged(Requester),
     /// UC and UD: until the packets have left.
     Unacknowledged(Sender),
@@ -23,6 +24,7 @@ pub(crate) enum SendingHalf {
 /// The half that serves the peer.
 #[derive(Debug)]
 pub(crate) enum ReceivingHalf {
+    /// RC and XRC.
     Rc(Responder),
     Uc(UcReceiver),
     Ud(DatagramReceiver),
@@ -32,7 +34,10 @@ impl SendingHalf {
     /// For a queue pair whose send queue stands at `position`.
     pub(crate) fn new(kind: QueuePairKind, position: u32) -> Self {
         match kind {
-            QueuePairKind::Rc => Self::Acknowledged(Requester::new(position)),
+            // To a target nothing can be posted, so it never has anything to send.
+            QueuePairKind::Rc | QueuePairKind::XrcInitiator | QueuePairKind::XrcTarget => {
+                Self::Acknowledged(Requester::new(position))
+            }
             QueuePairKind::Uc | QueuePairKind::Ud => Self::Unacknowledged(Sender::new(position)),
         }
     }
@@ -99,6 +104,14 @@ impl SendingHalf {
         match self {
             Self::Acknowledged(requester) => requester.is_drained(),
             Self::Unacknowledged(sender) => sender.is_drained(),
+        }
+    }
+
+    /// PSN of the next packet that will be sent for the first time.
+    pub(crate) fn next_psn(&self) -> Psn {
+        match self {
+            Self::Acknowledged(requester) => requester.next_psn(),
+            Self::Unacknowledged(sender) => sender.next_psn(),
         }
     }
 
@@ -172,7 +185,10 @@ impl SendingHalf {
 impl ReceivingHalf {
     pub(crate) fn new(kind: QueuePairKind) -> Self {
         match kind {
-            QueuePairKind::Rc => Self::Rc(Responder::new()),
+            // Requests are never for an initiator, which the engine checks.
+            QueuePairKind::Rc | QueuePairKind::XrcInitiator | QueuePairKind::XrcTarget => {
+                Self::Rc(Responder::new())
+            }
             QueuePairKind::Uc => Self::Uc(UcReceiver::new()),
             QueuePairKind::Ud => Self::Ud(DatagramReceiver::new()),
         }
@@ -183,6 +199,15 @@ impl ReceivingHalf {
             Self::Rc(responder) => responder.begin(psn),
             Self::Uc(receiver) => receiver.begin(psn),
             Self::Ud(_) => {}
+        }
+    }
+
+    /// PSN of the next packet that is expected; none if every one is taken.
+    pub(crate) fn expected_psn(&self) -> Option<Psn> {
+        match self {
+            Self::Rc(responder) => Some(responder.expected),
+            Self::Uc(receiver) => Some(receiver.expected()),
+            Self::Ud(_) => None,
         }
     }
 
@@ -230,6 +255,11 @@ impl ReceivingHalf {
         self.claim().forget(base);
     }
 
+    /// Forgets the receive that a message has claimed from a shared queue that ends.
+    pub(crate) fn forget_claim_from(&mut self, queue: &Arc<ReceiveQueue>) {
+        self.claim().forget_from(queue);
+    }
+
     /// Ends all receives: the claimed one, or the oldest, with `first` if given, all others as
     /// flushed. Returns whether the completion queue had room.
     pub(crate) fn flush(
@@ -263,6 +293,11 @@ impl ReceivingHalf {
     /// Whether anything is owed, now or later.
     pub(crate) fn owes_reply(&self) -> bool {
         self.responder().is_some_and(Responder::owes_reply)
+    }
+
+    /// Whether one of the replies that are owed carries the payload of a READ.
+    pub(crate) fn owes_payload(&self) -> bool {
+        self.responder().is_some_and(Responder::owes_payload)
     }
 
     /// Whether a reply can leave now.

@@ -13,12 +13,15 @@
 
 mod assembly;
 mod burst;
+mod congestion;
 mod context;
 mod counters;
 mod effects;
+mod event_kind;
 mod fault;
 mod halves;
 mod handles;
+mod local;
 mod pace;
 mod pair;
 mod path;
@@ -28,19 +31,25 @@ mod receive;
 mod requests;
 mod segment;
 mod settings;
+mod shared;
 mod table;
 mod unacked;
 
+pub use congestion::{CongestionError, CongestionOptions, FlowRate};
 pub use counters::{Counter, Counters};
-pub use effects::{AsyncEvent, Effects};
+pub use effects::{AsyncEvent, Effects, EventSubject};
+pub use event_kind::AsyncEventKind;
 pub use table::{AttributeList, ModifyError};
 
 pub(crate) use burst::BurstRules;
+pub(crate) use congestion::{CE, DatagramSender, Notification, NotificationPoint};
 pub(crate) use context::{Context, Peer};
+pub(crate) use counters::PairCounters;
 pub(crate) use handles::AddressHandles;
 pub(crate) use pair::QueuePair;
 pub(crate) use path::PathTable;
 pub(crate) use rc::ACK_HOLD;
 pub(crate) use ready::ReadyList;
 pub(crate) use settings::Device;
+pub(crate) use shared::SharedQueues;
 pub(crate) use unacked::Arrival;

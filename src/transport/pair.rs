@@ -1,6 +1,9 @@
 //! A queue pair: its attributes, and the two halves that work for it.
 
+use std::net::IpAddr;
+
 use super::burst::{BurstRules, BurstWriter};
+use super::congestion::{CongestionOptions, FlowRate, Limiter, Notification, Notified};
 use super::context::{Base, Context, Peer};
 use super::counters::Counter;
 use super::effects::AsyncEvent;
@@ -8,15 +11,17 @@ use super::fault::{Fault, FaultEvent};
 use super::halves::{ReceivingHalf, SendingHalf};
 use super::rc::{Outcome, QueueOverrun};
 use super::settings::{Device, check_values, merge};
+use super::shared::Target;
 use super::table::{self, ModifyError};
 use super::unacked::Arrival;
 use crate::memory::DomainId;
 use crate::queue::sync::Arc;
 use crate::queue::{
     CompletionStatus, PathMtu, QueuePairAttributes, QueuePairKind, QueuePairQueues, QueuePairState,
+    ReceiveQueue, XrcDomainId,
 };
 use crate::time::Instant;
-use crate::wire::{Flow, Headers, Psn, SentBurst};
+use crate::wire::{Flow, Headers, Message, NakCode, Psn, SentBurst, Service, Xrceth};
 
 /// READ requests ask for at most so many bytes, rounded down to a multiple of the path MTU (which
 /// divides it). The window decides when the next chunk starts.
@@ -33,6 +38,13 @@ pub(crate) struct QueuePair {
     drain_event_owed: bool,
     /// The peer has been heard in RTR.
     established: bool,
+    /// The rate of what goes to the peer, once it has sent congestion notifications (where the
+    /// transport acknowledges; elsewhere the path has it).
+    limiter: Option<Limiter>,
+    /// Nothing with payload goes out before.
+    paced_until: Instant,
+    /// When the peer was last notified of congestion.
+    notified: Notified,
 }
 
 impl QueuePair {
@@ -43,6 +55,7 @@ impl QueuePair {
         signal_all: bool,
         migration: bool,
         source_port: u16,
+        xrc_domain: Option<XrcDomainId>,
     ) -> Self {
         let kind = queues.kind();
         let base = Base {
@@ -51,10 +64,13 @@ impl QueuePair {
             domain,
             signal_all,
             migration,
+            finite_credits: false,
             attributes: QueuePairAttributes::default(),
             chunk: READ_CHUNK,
             peer: None,
             source_port,
+            xrc_domain,
+            target: Target::Own,
         };
         Self {
             base,
@@ -63,6 +79,9 @@ impl QueuePair {
             requested_last: false,
             drain_event_owed: false,
             established: false,
+            limiter: None,
+            paced_until: Instant::NEVER,
+            notified: Notified::default(),
         }
     }
 
@@ -126,7 +145,8 @@ impl QueuePair {
         };
         self.leave_path(ctx);
         let path = ctx.paths.join(address.destination);
-        self.base.peer = Some(Peer { flow, traffic_class: address.traffic_class, path });
+        let traffic_class = ctx.congestion.traffic_class(address.traffic_class);
+        self.base.peer = Some(Peer { flow, traffic_class, path });
     }
 
     /// Gives the path back with everything that is charged to it.
@@ -141,6 +161,7 @@ impl QueuePair {
         let kind = self.base.queues.kind();
         self.sending.give_up(&self.base, ctx);
         self.leave_path(ctx);
+        ctx.keys.unbind_all_over(self.base.number());
         self.base.queues.set_state(QueuePairState::Reset);
         self.base.queues.send.clear();
         if !self.base.queues.shares_receives() {
@@ -150,9 +171,13 @@ impl QueuePair {
         self.sending = SendingHalf::new(kind, self.base.queues.send.tail());
         self.receiving.forget_claim(&self.base);
         self.receiving = ReceivingHalf::new(kind);
+        self.base.target = Target::Own;
         self.requested_last = false;
         self.drain_event_owed = false;
         self.established = false;
+        self.limiter = None;
+        self.paced_until = Instant::NEVER;
+        self.notified = Notified::default();
     }
 
     /// The bell was rung: something was posted.
@@ -183,6 +208,10 @@ impl QueuePair {
         payload: &[u8],
     ) {
         self.note_first_packet(ctx);
+        count_request(ctx, &headers.message);
+        if let Service::XrcRequest(Xrceth { srqn, .. }) = headers.service {
+            self.base.target = ctx.shared.target(srqn, self.base.xrc_domain);
+        }
         let outcome = self.receiving.handle_request(&self.base, ctx, headers, arrival, payload);
         self.act_on(ctx, outcome);
     }
@@ -196,7 +225,7 @@ impl QueuePair {
 
     fn note_first_packet(&mut self, ctx: &mut Context<'_>) {
         if !self.established && self.state() == QueuePairState::Rtr {
-            ctx.effects.event(AsyncEvent::CommunicationEstablished(self.base.number()));
+            ctx.event(AsyncEvent::CommunicationEstablished(self.base.number()));
         }
         self.established = true;
     }
@@ -215,17 +244,23 @@ impl QueuePair {
     /// The peer's request was faulty: the NAK is noted, everything else ends.
     fn on_fault(&mut self, ctx: &mut Context<'_>, fault: Fault) {
         let number = self.base.number();
+        if fault.nak() == NakCode::RemoteAccessError {
+            ctx.count(Counter::ResponderAccessError);
+        }
         match fault.event() {
             FaultEvent::None => {}
-            FaultEvent::RequestError => ctx.effects.event(AsyncEvent::RequestError(number)),
-            FaultEvent::AccessError => ctx.effects.event(AsyncEvent::AccessError(number)),
+            FaultEvent::RequestError => ctx.event(AsyncEvent::RequestError(number)),
+            FaultEvent::Fatal => ctx.event(AsyncEvent::QueuePairFatal(number)),
+            FaultEvent::AccessError => ctx.event(AsyncEvent::AccessError(number)),
+            FaultEvent::InvalidXrceth => ctx.event(AsyncEvent::InvalidXrceth(number)),
+            FaultEvent::XrcDomainViolation => ctx.event(AsyncEvent::XrcDomainViolation(number)),
         }
         self.enter_error(ctx, None, fault.receive_status());
         ctx.ready.push(self.base.slot);
     }
 
     fn on_overrun(&mut self, ctx: &mut Context<'_>) {
-        ctx.effects.event(AsyncEvent::QueuePairFatal(self.base.number()));
+        ctx.event(AsyncEvent::QueuePairFatal(self.base.number()));
         self.flush(ctx, None, None);
         self.receiving.forget_replies();
     }
@@ -241,20 +276,50 @@ impl QueuePair {
         self.settle(ctx);
     }
 
-    /// The network asks us to send less.
-    pub(crate) fn handle_congestion(&mut self, ctx: &mut Context<'_>) {
-        ctx.count(Counter::ReceivedCongestionNotification);
-        if let Some(peer) = &self.base.peer {
-            let now = ctx.now;
-            ctx.path(peer.path).pace.cut(now);
+    /// The network, by way of the host at `from`, asks us to send less.
+    pub(crate) fn handle_congestion(&mut self, ctx: &mut Context<'_>, from: &IpAddr) {
+        let heeded = ctx.congestion.roce_rp && self.slow_down(ctx, from);
+        ctx.count(match heeded {
+            true => Counter::ReceivedCongestionNotification,
+            false => Counter::IgnoredCongestionNotification,
+        });
+    }
+
+    /// Returns whether there is anything that sends to `from`.
+    fn slow_down(&mut self, ctx: &mut Context<'_>, from: &IpAddr) -> bool {
+        let (now, options) = (ctx.now, ctx.congestion);
+        if self.base.queues.kind().is_reliable() {
+            Limiter::notify(&mut self.limiter, now, options);
+            return true;
         }
+        let path = ctx.paths.find(from);
+        path.map(|path| path.pace.notify(now, options)).is_some()
+    }
+
+    /// Where to notify the peer of congestion, and when that was last done; nothing if this is no
+    /// connection.
+    pub(crate) fn notification(&mut self) -> Option<(Notification, &mut Notified)> {
+        let flow = self.base.peer?.flow;
+        let destination = self.base.attributes.destination?;
+        let slot = self.base.slot;
+        Some((Notification { slot, flow, destination }, &mut self.notified))
+    }
+
+    /// The rate to which congestion notifications have brought this queue pair; nothing if it is
+    /// not limited, or only by its destinations.
+    pub(crate) fn rate(&self, now: Instant, options: &CongestionOptions) -> Option<FlowRate> {
+        self.limiter.as_ref().map(|limiter| limiter.rate(now, options))
     }
 
     pub(crate) fn deadline(&self) -> Instant {
-        self.sending.deadline()
+        self.sending.deadline().min(self.paced_until)
     }
 
     pub(crate) fn handle_deadline(&mut self, ctx: &mut Context<'_>) {
+        if self.paced_until <= ctx.now {
+            self.paced_until = Instant::NEVER;
+            ctx.ready.push(self.base.slot);
+        }
         self.sending.handle_deadline(&self.base, ctx);
         self.settle(ctx);
     }
@@ -266,16 +331,16 @@ impl QueuePair {
         } else if let Some(status) = self.sending.due_failure() {
             self.on_send_failure(ctx, status);
         }
-        let drained = self.state() == QueuePairState::Sqd && self.sending.is_drained();
+        let drained = self.state() == QueuePairState::Sqd && !self.is_draining();
         if drained && std::mem::take(&mut self.drain_event_owed) {
-            ctx.effects.event(AsyncEvent::SendQueueDrained(self.base.number()));
+            ctx.event(AsyncEvent::SendQueueDrained(self.base.number()));
         }
     }
 
     /// A send request has failed. Without acknowledgements only the send queue stops, and modify
     /// brings it back (SQE); with them the connection is over.
     fn on_send_failure(&mut self, ctx: &mut Context<'_>, status: CompletionStatus) {
-        if self.base.queues.kind() == QueuePairKind::Rc {
+        if self.base.queues.kind().is_reliable() {
             self.enter_error(ctx, Some(status), None);
             self.receiving.forget_replies();
             return;
@@ -294,7 +359,7 @@ impl QueuePair {
         receive: Option<CompletionStatus>,
     ) {
         if !self.flush(ctx, send, receive) {
-            ctx.effects.event(AsyncEvent::QueuePairFatal(self.base.number()));
+            ctx.event(AsyncEvent::QueuePairFatal(self.base.number()));
         }
     }
 
@@ -307,9 +372,14 @@ impl QueuePair {
         send: Option<CompletionStatus>,
         receive: Option<CompletionStatus>,
     ) -> bool {
+        let before = self.state();
         self.base.queues.set_state(QueuePairState::Error);
         let sends = self.sending.flush(&self.base, ctx, send);
         let receives = self.receiving.flush(&self.base, ctx, receive);
+        if before != QueuePairState::Error && self.base.queues.shares_receives() {
+            // From here on this queue pair takes nothing from the shared queue (o11-5.2.5).
+            ctx.event(AsyncEvent::LastReceiveReached(self.base.number()));
+        }
         sends.is_ok() && receives
     }
 
@@ -325,29 +395,73 @@ impl QueuePair {
         if let Some(peer) = &self.base.peer {
             writer.bind(&peer.flow, peer.traffic_class);
         }
+        let may_send = self.limiter.is_none() || self.pace(ctx, &mut writer);
+        // Acknowledgements are free: a debt of them could keep our own requests back for long.
+        let pays = self.limiter.is_some() && self.receiving.owes_payload();
         let reply_first = self.requested_last && self.receiving.has_reply(ctx);
-        if !reply_first {
+        if !reply_first && may_send {
             self.sending.fill(&self.base, ctx, &mut writer);
             self.requested_last = writer.packets() > 0;
         }
-        if writer.packets() == 0 {
+        if writer.packets() == 0 && (may_send || !self.receiving.owes_payload()) {
             let filled = self.receiving.fill(&self.base, ctx, &mut writer);
             self.requested_last = false;
             if let Err(fault) = filled {
                 self.on_fault(ctx, fault);
             }
         }
-        if writer.packets() == 0 && reply_first {
+        if writer.packets() == 0 && reply_first && may_send {
             self.sending.fill(&self.base, ctx, &mut writer);
             self.requested_last = writer.packets() > 0;
         }
+        if let Some(limiter) = &mut self.limiter
+            && (self.requested_last || pays)
+        {
+            limiter.charge(writer.on_the_line(), ctx.congestion);
+        }
         self.settle(ctx);
-        writer.finish()
+        let burst = writer.finish()?;
+        ctx.add(Counter::SentBytes, burst.length as u64);
+        Some(burst)
     }
 
-    /// Whether a reply is owed that may not leave yet.
+    /// The queue pair ends: the receive of a message that is still arriving gives no completion, and
+    /// takes up its entry of a shared queue no longer.
+    pub(crate) fn forget_claim(&mut self) {
+        self.receiving.forget_claim(&self.base);
+    }
+
+    /// A shared receive queue ends: what it gave to a message that is still arriving is forgotten.
+    pub(crate) fn leave_shared_queue(&mut self, queue: &Arc<ReceiveQueue>) {
+        self.receiving.forget_claim_from(queue);
+        self.base.target = Target::Own;
+    }
+
+    /// Whether the flow's rate lets requests and payload go out now, and how much of it; if not, the
+    /// time when it does is noted.
+    fn pace(&mut self, ctx: &Context<'_>, writer: &mut BurstWriter<'_>) -> bool {
+        let Some(limiter) = &mut self.limiter else { return true };
+        match limiter.budget(ctx.now, ctx.congestion) {
+            Ok(bytes) => {
+                writer.limit(bytes);
+                self.paced_until = Instant::NEVER;
+                if limiter.is_over(ctx.now, ctx.congestion) {
+                    self.limiter = None;
+                }
+                true
+            }
+            Err(until) => {
+                writer.limit(0);
+                self.paced_until = until;
+                false
+            }
+        }
+    }
+
+    /// Whether a reply is owed that may leave as soon as the application had its chance.
     pub(crate) fn holds_reply(&self) -> bool {
-        self.receiving.owes_reply()
+        let is_paced = self.paced_until != Instant::NEVER && self.receiving.owes_payload();
+        self.receiving.owes_reply() && !is_paced
     }
 
     /// What `query` shows.
@@ -356,8 +470,19 @@ impl QueuePair {
         QueuePairAttributes {
             state: Some(state),
             current_state: Some(state),
+            send_psn: self.base.attributes.send_psn.map(|_| self.sending.next_psn()),
+            receive_psn: self
+                .base
+                .attributes
+                .receive_psn
+                .and_then(|_| self.receiving.expected_psn()),
             ..self.base.attributes
         }
+    }
+
+    /// Whether messages are still under way after a transition to SQD.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.state() == QueuePairState::Sqd && !self.sending.is_drained()
     }
 
     /// Panics if the state contradicts itself; for tests.
@@ -368,5 +493,21 @@ impl QueuePair {
     /// Cost that this queue pair has under way on its path.
     pub(crate) fn in_flight(&self) -> u64 {
         self.sending.in_flight()
+    }
+}
+
+/// Counts a request of the peer by its kind; a message counts with its first packet.
+fn count_request(ctx: &mut Context<'_>, message: &Message) {
+    match message {
+        Message::WriteFirst(_) | Message::WriteOnly(..) => {
+            ctx.count(Counter::ReceivedWriteRequest);
+        }
+        Message::ReadRequest(_) => ctx.count(Counter::ReceivedReadRequest),
+        Message::CompareSwap(_) | Message::FetchAdd(_) => {
+            ctx.count(Counter::ReceivedAtomicRequest);
+        }
+        Message::AtomicWrite(_) => ctx.count(Counter::ReceivedAtomicWriteRequest),
+        Message::Flush(..) => ctx.count(Counter::ReceivedFlushRequest),
+        _ => {}
     }
 }

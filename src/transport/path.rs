@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
+use super::congestion::{CongestionOptions, FlowRate};
 use super::pace::Pace;
 use super::ready::ReadyList;
 use crate::time::{Instant, MICROSECOND, MILLISECOND};
@@ -115,6 +116,16 @@ impl Path {
         }
     }
 
+    /// How long after a step back no answer can speak of what was sent by it. Sequence NAKs come
+    /// once, so that one too many that is ignored costs a probe: for them half a round trip is
+    /// taken, which none falls below for long, and nothing before one was measured.
+    pub(crate) fn answer_time(&self, explicit: bool) -> u64 {
+        match (explicit, self.smoothed_rtt) {
+            (true, rtt) => rtt.unwrap_or(0) / 2,
+            (false, rtt) => rtt.unwrap_or(MIN_PROBE),
+        }
+    }
+
     /// Remembers a queue pair that waits for room, once.
     pub(crate) fn wait(&mut self, slot: u32) {
         self.waiting.push(slot);
@@ -171,6 +182,23 @@ impl PathTable {
             self.by_address.remove(&path.destination);
             self.free.push(id.0);
         }
+    }
+
+    /// The path to `destination`, if anyone sends there.
+    pub(crate) fn find(&mut self, destination: &IpAddr) -> Option<&mut Path> {
+        let index = *self.by_address.get(destination)?;
+        Some(&mut self.paths[index as usize])
+    }
+
+    /// The rate to which notifications have brought the path to `destination`.
+    pub(crate) fn rate_to(
+        &self,
+        now: Instant,
+        destination: &IpAddr,
+        options: &CongestionOptions,
+    ) -> Option<FlowRate> {
+        let path = &self.paths[*self.by_address.get(destination)? as usize];
+        path.pace.limiter.as_ref().map(|limiter| limiter.rate(now, options))
     }
 
     pub(crate) fn get(&self, id: PathId) -> &Path {

@@ -1,12 +1,13 @@
 //! Send work requests as packets and completions: what all transports share.
 
 use super::context::{Base, Context};
+use super::counters::Counter;
 use super::segment::{Class, Piece};
 use crate::memory::{KeyFault, gather};
 use crate::queue::{
     Attachment, Completion, CompletionKind, CompletionStatus, Remote, SendData, SendOperation,
 };
-use crate::wire::{AtomicEth, Immediate, Message, Qpn, Reth, SendTail};
+use crate::wire::{AtomicEth, Feth, Immediate, Message, Qpn, Reth, SendTail};
 
 /// What a request is on the wire.
 pub(super) const fn class_of(operation: &SendOperation) -> Class {
@@ -18,7 +19,9 @@ pub(super) const fn class_of(operation: &SendOperation) -> Class {
         SendOperation::Write(_) | SendOperation::WriteWithImmediate(..) => Class::Write,
         SendOperation::Read(_) => Class::Read,
         SendOperation::CompareSwap { .. } | SendOperation::FetchAdd { .. } => Class::Atomic,
-        SendOperation::LocalInvalidate(_) => Class::Local,
+        SendOperation::AtomicWrite { .. } => Class::AtomicWrite,
+        SendOperation::Flush { .. } => Class::Flush,
+        SendOperation::LocalInvalidate(_) | SendOperation::BindWindow(_) => Class::Local,
     }
 }
 
@@ -58,10 +61,20 @@ pub(super) fn message_of(operation: &SendOperation, length: u32, piece: &Piece) 
             swap_or_add: add,
             compare: 0,
         }),
+        SendOperation::AtomicWrite { remote, .. } => {
+            Message::AtomicWrite(Reth { address: remote.address, key: remote.key, length: 8 })
+        }
+        SendOperation::Flush { remote, length, placement, selectivity } => {
+            let (placement, selectivity) = (placement.bits(), selectivity.code());
+            let feth = Feth { reserved: 0, selectivity, placement };
+            Message::Flush(feth, Reth { address: remote.address, key: remote.key, length })
+        }
         SendOperation::SendTo { immediate, .. } => {
             send_message(piece, immediate.map_or(SendTail::Plain, SendTail::Immediate))
         }
-        SendOperation::Read(_) | SendOperation::LocalInvalidate(_) => {
+        SendOperation::Read(_)
+        | SendOperation::LocalInvalidate(_)
+        | SendOperation::BindWindow(_) => {
             unreachable!("a READ is built from its part, a local operation has no packet")
         }
     }
@@ -102,7 +115,25 @@ const fn kind_of(operation: &SendOperation) -> CompletionKind {
         SendOperation::Read(_) => CompletionKind::Read,
         SendOperation::CompareSwap { .. } => CompletionKind::CompareSwap,
         SendOperation::FetchAdd { .. } => CompletionKind::FetchAdd,
+        SendOperation::AtomicWrite { .. } => CompletionKind::AtomicWrite,
+        SendOperation::Flush { .. } => CompletionKind::Flush,
         SendOperation::LocalInvalidate(_) => CompletionKind::LocalInvalidate,
+        SendOperation::BindWindow(_) => CompletionKind::BindWindow,
+    }
+}
+
+/// Counts a request that was carried out, whether it gives a completion or not.
+pub(super) fn count_finished(ctx: &mut Context<'_>, operation: &SendOperation) {
+    match kind_of(operation) {
+        CompletionKind::Send => ctx.count(Counter::FinishedSend),
+        CompletionKind::Write => ctx.count(Counter::FinishedWrite),
+        CompletionKind::Read => ctx.count(Counter::FinishedRead),
+        CompletionKind::CompareSwap | CompletionKind::FetchAdd => {
+            ctx.count(Counter::FinishedAtomic);
+        }
+        CompletionKind::AtomicWrite => ctx.count(Counter::FinishedAtomicWrite),
+        CompletionKind::Flush => ctx.count(Counter::FinishedFlush),
+        _ => {}
     }
 }
 

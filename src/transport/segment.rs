@@ -12,6 +12,10 @@ pub(crate) enum Class {
     Read,
     /// One packet, one answer of eight bytes.
     Atomic,
+    /// One packet of eight bytes, one empty answer.
+    AtomicWrite,
+    /// One empty packet, one empty answer.
+    Flush,
     /// No packet.
     Local,
 }
@@ -51,13 +55,38 @@ pub(crate) const fn packets_of(length: u32, mtu: u32) -> u32 {
     if length == 0 { 1 } else { length.div_ceil(mtu) }
 }
 
+impl Class {
+    /// Whether its PSNs are finished by responses that answer it alone, and not by a plain ACK.
+    pub(crate) const fn has_response(self) -> bool {
+        matches!(self, Self::Read | Self::Atomic | Self::AtomicWrite | Self::Flush)
+    }
+
+    /// Bytes of a request with so much local data.
+    pub(crate) const fn length(self, local: u32) -> u32 {
+        match self {
+            Self::Local | Self::Flush => 0,
+            Self::AtomicWrite => 8,
+            Self::Send | Self::Write | Self::Read | Self::Atomic => local,
+        }
+    }
+}
+
 impl Shape {
     /// PSNs that the request takes.
     pub(crate) const fn packets(&self) -> u32 {
         match self.class {
             Class::Local => 0,
-            Class::Atomic => 1,
+            Class::Atomic | Class::AtomicWrite | Class::Flush => 1,
             Class::Send | Class::Write | Class::Read => packets_of(self.length, self.mtu),
+        }
+    }
+
+    /// Messages that the responder counts: a READ is as many as it has chunks.
+    pub(crate) const fn messages(&self) -> u32 {
+        match self.class {
+            Class::Local => 0,
+            Class::Read => packets_of(self.length, self.chunk),
+            _ => 1,
         }
     }
 

@@ -16,7 +16,7 @@ use Attribute::{
     MaxDestinationRdAtomic, MaxRdAtomic, MinRnrTimer, PathMigrationState, PathMtu, PkeyIndex, Port,
     Qkey, ReceivePsn, RetryCount, RnrRetry, SendPsn, Timeout,
 };
-use QueuePairKind::{Rc, Uc, Ud};
+use QueuePairKind::{Rc, Uc, Ud, XrcInitiator, XrcTarget};
 use QueuePairState::{Error, Init, Reset, Rtr, Rts, Sqd, Sqe};
 
 /// What a transition needs and what it allows beside that.
@@ -159,15 +159,15 @@ pub(crate) fn transition(
         (_, Reset, _) => return Some(NOTHING),
         (Reset, Error, _) => return None,
         (_, Error, _) => return Some(NOTHING),
-        (Reset, Init, Rc | Uc) => (&[PkeyIndex, Port, Access], &[]),
+        (Reset, Init, Rc | Uc | XrcInitiator | XrcTarget) => (&[PkeyIndex, Port, Access], &[]),
         (Reset, Init, Ud) => (&[PkeyIndex, Port, Qkey], &[]),
-        (Init, Init, Rc | Uc) => (&[], &[PkeyIndex, Port, Access]),
+        (Init, Init, Rc | Uc | XrcInitiator | XrcTarget) => (&[], &[PkeyIndex, Port, Access]),
         (Init, Init, Ud) => (&[], &[PkeyIndex, Port, Qkey]),
-        (Init, Rtr, Rc) => (
+        (Init, Rtr, Rc | XrcTarget) => (
             &[AddressVector, PathMtu, Destination, ReceivePsn, MaxDestinationRdAtomic, MinRnrTimer],
             &[AlternatePath, Access, PkeyIndex],
         ),
-        (Init, Rtr, Uc) => (
+        (Init, Rtr, Uc | XrcInitiator) => (
             &[AddressVector, PathMtu, Destination, ReceivePsn],
             &[AlternatePath, Access, PkeyIndex],
         ),
@@ -176,12 +176,22 @@ pub(crate) fn transition(
             &[Timeout, RetryCount, RnrRetry, SendPsn, MaxRdAtomic],
             &[CurrentState, AlternatePath, Access, MinRnrTimer, PathMigrationState],
         ),
+        (Rtr, Rts, XrcInitiator) => (
+            &[Timeout, RetryCount, RnrRetry, SendPsn, MaxRdAtomic],
+            &[CurrentState, AlternatePath, Access, PathMigrationState],
+        ),
+        (Rtr, Rts, XrcTarget) => (
+            &[Timeout, SendPsn],
+            &[CurrentState, AlternatePath, Access, MinRnrTimer, PathMigrationState],
+        ),
         (Rtr, Rts, Uc) => (&[SendPsn], &[CurrentState, AlternatePath, Access, PathMigrationState]),
         (Rtr, Rts, Ud) => (&[SendPsn], &[CurrentState, Qkey]),
-        (Rts | Sqd, Rts, Rc) => {
+        (Rts | Sqd, Rts, Rc | XrcTarget) => {
             (&[], &[CurrentState, AlternatePath, Access, MinRnrTimer, PathMigrationState])
         }
-        (Rts | Sqd, Rts, Uc) => (&[], &[CurrentState, AlternatePath, Access, PathMigrationState]),
+        (Rts | Sqd, Rts, Uc | XrcInitiator) => {
+            (&[], &[CurrentState, AlternatePath, Access, PathMigrationState])
+        }
         (Rts | Sqd, Rts, Ud) => (&[], &[CurrentState, Qkey]),
         (Rts, Sqd, _) => (&[], &[DrainNotification]),
         (Sqd, Sqd, Rc) => (
@@ -193,6 +203,35 @@ pub(crate) fn transition(
                 RetryCount,
                 RnrRetry,
                 MaxRdAtomic,
+                MaxDestinationRdAtomic,
+                AlternatePath,
+                Access,
+                PkeyIndex,
+                MinRnrTimer,
+                PathMigrationState,
+            ],
+        ),
+        (Sqd, Sqd, XrcInitiator) => (
+            &[],
+            &[
+                Port,
+                AddressVector,
+                Timeout,
+                RetryCount,
+                RnrRetry,
+                MaxRdAtomic,
+                AlternatePath,
+                Access,
+                PkeyIndex,
+                PathMigrationState,
+            ],
+        ),
+        (Sqd, Sqd, XrcTarget) => (
+            &[],
+            &[
+                Port,
+                AddressVector,
+                Timeout,
                 MaxDestinationRdAtomic,
                 AlternatePath,
                 Access,
@@ -266,7 +305,7 @@ mod tests {
     /// Which transitions exist, as the specification's figure has them.
     #[test]
     fn exactly_the_transitions_of_the_table_exist() {
-        for kind in [Rc, Uc, Ud] {
+        for kind in [Rc, Uc, Ud, XrcInitiator, XrcTarget] {
             for from in QueuePairState::ALL {
                 for to in QueuePairState::ALL {
                     let expected = match (from, to) {
@@ -274,7 +313,7 @@ mod tests {
                         (from, Error) => from != Reset,
                         (Reset | Init, Init) | (Init, Rtr) | (Rtr | Rts | Sqd, Rts) => true,
                         (Rts | Sqd, Sqd) => true,
-                        (Sqe, Rts) => kind != Rc,
+                        (Sqe, Rts) => !kind.is_reliable(),
                         _ => false,
                     };
                     let exists = transition(kind, from, to).is_some();
@@ -326,7 +365,7 @@ mod tests {
     /// Each required attribute is really required, each other one really refused.
     #[test]
     fn every_transition_takes_exactly_its_attributes() {
-        for kind in [Rc, Uc, Ud] {
+        for kind in [Rc, Uc, Ud, XrcInitiator, XrcTarget] {
             for from in QueuePairState::ALL {
                 for to in QueuePairState::ALL {
                     let Some(found) = transition(kind, from, to) else { continue };

@@ -2,12 +2,16 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, RawFd};
+use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
+use super::futures::{NextChannelEvent, NextCompletion, NextCompletions};
 use super::{Context, VerbsError};
+use crate::engine::EventSubject;
 use crate::link::Event;
-use crate::queue::{self, Completion, Notify};
+use crate::queue::{self, Completion, Notify, WakerKey, Wakers};
 use crate::software::clock;
 use crate::time::Instant;
 
@@ -27,6 +31,8 @@ impl Drop for Inner {
     fn drop(&mut self) {
         // Queue pairs that use it hold this value, so none is left.
         let _ = self.context.control(|engine, _| engine.destroy_completion_queue(&self.shared));
+        let subject = EventSubject::CompletionQueue(Arc::clone(&self.shared));
+        self.context.device().forget_events(&subject);
     }
 }
 
@@ -90,6 +96,38 @@ impl CompletionQueue {
         }
     }
 
+    /// The next completion, for any executor; see [`NextCompletion`].
+    pub fn next(&self) -> NextCompletion<'_> {
+        NextCompletion::new(self)
+    }
+
+    /// The next completions, at least one and at most as many as `room` has places, for any
+    /// executor; see [`NextCompletions`].
+    pub fn next_into<'a>(&'a self, room: &'a mut [Completion]) -> NextCompletions<'a> {
+        NextCompletions::new(self, room)
+    }
+
+    /// Tries to take completions for a task, which is woken when there are some.
+    pub(super) fn poll_task(
+        &self,
+        room: &mut [Completion],
+        key: &mut WakerKey,
+        waker: &Waker,
+    ) -> Poll<Result<usize, VerbsError>> {
+        match self.inner.context.device().poll_task(&self.inner.shared, room, key, waker) {
+            Ok(None) => Poll::Pending,
+            Ok(Some(count)) => Poll::Ready(Ok(count)),
+            Err(overrun) => {
+                self.forget_task(key);
+                Poll::Ready(Err(overrun.into()))
+            }
+        }
+    }
+
+    pub(super) fn forget_task(&self, key: &mut WakerKey) {
+        self.inner.shared.wakers().forget(key);
+    }
+
     /// Asks for one event at the next completion; with `solicited_only`, at the next solicited or
     /// failed one. Poll until empty after this, and then wait for the channel's event.
     pub fn request_notification(&self, solicited_only: bool) {
@@ -116,6 +154,7 @@ struct Channel {
     event: Event,
     tokens: Mutex<VecDeque<u64>>,
     arrived: Condvar,
+    wakers: Wakers,
 }
 
 impl Channel {
@@ -136,6 +175,10 @@ impl Notify for Announcer {
         self.channel.tokens().push_back(self.token);
         self.channel.event.signal();
         self.channel.arrived.notify_one();
+        fence(Ordering::SeqCst);
+        if self.channel.wakers.must_wake() {
+            self.channel.wakers.wake();
+        }
     }
 }
 
@@ -147,7 +190,8 @@ impl CompletionChannel {
     pub fn new() -> Result<Self, VerbsError> {
         let event = Event::new().map_err(VerbsError::Channel)?;
         let tokens = Mutex::new(VecDeque::new());
-        Ok(Self { inner: Arc::new(Channel { event, tokens, arrived: Condvar::new() }) })
+        let (arrived, wakers) = (Condvar::new(), Wakers::default());
+        Ok(Self { inner: Arc::new(Channel { event, tokens, arrived, wakers }) })
     }
 
     /// Connects a completion queue; `token` will name it in events.
@@ -173,6 +217,23 @@ impl CompletionChannel {
         let empty = |tokens: &mut VecDeque<u64>| tokens.is_empty();
         let waited = self.inner.arrived.wait_timeout_while(tokens, timeout, empty);
         self.take(&mut waited.unwrap_or_else(PoisonError::into_inner).0)
+    }
+
+    /// The next event's token, for any executor; see [`NextChannelEvent`].
+    pub fn next_event(&self) -> NextChannelEvent<'_> {
+        NextChannelEvent::new(self)
+    }
+
+    /// Takes an event for a task, which is woken when there is one.
+    pub(super) fn poll_task(&self, key: &mut WakerKey, waker: &Waker) -> Option<u64> {
+        self.inner.wakers.register(key, waker);
+        let token = self.poll_event()?;
+        self.forget_task(key);
+        Some(token)
+    }
+
+    pub(super) fn forget_task(&self, key: &mut WakerKey) {
+        self.inner.wakers.forget(key);
     }
 
     fn take(&self, tokens: &mut VecDeque<u64>) -> Option<u64> {

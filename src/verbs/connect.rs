@@ -64,16 +64,11 @@ impl QueuePair {
     /// # Errors
     /// As [`QueuePair::modify`].
     pub fn initialize(&self, access: Access) -> Result<(), VerbsError> {
-        self.modify(&QueuePairAttributes {
-            pkey_index: Some(0),
-            port: Some(1),
-            access: Some(access),
-            ..QueuePairAttributes::to_state(QueuePairState::Init)
-        })
+        self.modify(&to_init(access))
     }
 
-    /// Takes this RC or UC queue pair from RESET or INIT to RTS, connected to `peer`; our first packet has
-    /// PSN `psn`.
+    /// Takes this RC, UC or XRC INI queue pair from RESET or INIT to RTS, connected to `peer`; our
+    /// first packet has PSN `psn`.
     ///
     /// # Errors
     /// As [`QueuePair::modify`].
@@ -86,28 +81,9 @@ impl QueuePair {
         if self.state() == QueuePairState::Reset {
             self.initialize(options.access)?;
         }
-        let largest = self.largest_path_mtu();
-        let mut address = AddressVector::new(options.gid_index, peer.gid.address());
-        address.traffic_class = options.traffic_class;
-        // What belongs to acknowledgements, UC does not take.
-        let reliable = self.kind() == QueuePairKind::Rc;
-        self.modify(&QueuePairAttributes {
-            address: Some(address),
-            path_mtu: Some(options.path_mtu.unwrap_or(largest)),
-            destination: Some(peer.number),
-            receive_psn: Some(peer.psn),
-            max_destination_rd_atomic: reliable.then_some(options.rd_atomic),
-            min_rnr_timer: reliable.then_some(options.min_rnr_timer),
-            ..QueuePairAttributes::to_state(QueuePairState::Rtr)
-        })?;
-        self.modify(&QueuePairAttributes {
-            timeout: reliable.then_some(options.timeout),
-            retry_count: reliable.then_some(options.retry_count),
-            rnr_retry: reliable.then_some(options.rnr_retry),
-            send_psn: Some(psn),
-            max_rd_atomic: reliable.then_some(options.rd_atomic),
-            ..QueuePairAttributes::to_state(QueuePairState::Rts)
-        })
+        let kind = self.kind();
+        self.modify(&to_rtr(kind, peer, options, self.largest_path_mtu()))?;
+        self.modify(&to_rts(kind, psn, options))
     }
 
     /// Takes this datagram queue pair from RESET to RTS. Datagrams must carry `qkey` to be received;
@@ -133,6 +109,54 @@ impl QueuePair {
 impl QueuePair {
     fn largest_path_mtu(&self) -> PathMtu {
         self.context().info().path_mtu
+    }
+}
+
+/// From RESET to INIT.
+pub(super) fn to_init(access: Access) -> QueuePairAttributes {
+    QueuePairAttributes {
+        pkey_index: Some(0),
+        port: Some(1),
+        access: Some(access),
+        ..QueuePairAttributes::to_state(QueuePairState::Init)
+    }
+}
+
+/// From INIT to RTR. What belongs to serving acknowledged requests, only kinds take that do so.
+pub(super) fn to_rtr(
+    kind: QueuePairKind,
+    peer: &Endpoint,
+    options: &ConnectOptions,
+    largest: PathMtu,
+) -> QueuePairAttributes {
+    let mut address = AddressVector::new(options.gid_index, peer.gid.address());
+    address.traffic_class = options.traffic_class;
+    let serves = kind.is_reliable() && kind.serves();
+    QueuePairAttributes {
+        address: Some(address),
+        path_mtu: Some(options.path_mtu.unwrap_or(largest)),
+        destination: Some(peer.number),
+        receive_psn: Some(peer.psn),
+        max_destination_rd_atomic: serves.then_some(options.rd_atomic),
+        min_rnr_timer: serves.then_some(options.min_rnr_timer),
+        ..QueuePairAttributes::to_state(QueuePairState::Rtr)
+    }
+}
+
+/// From RTR to RTS. What belongs to sending acknowledged requests, only kinds take that do so.
+pub(super) fn to_rts(
+    kind: QueuePairKind,
+    psn: Psn,
+    options: &ConnectOptions,
+) -> QueuePairAttributes {
+    let sends = kind.is_reliable() && kind.sends();
+    QueuePairAttributes {
+        timeout: kind.is_reliable().then_some(options.timeout),
+        retry_count: sends.then_some(options.retry_count),
+        rnr_retry: sends.then_some(options.rnr_retry),
+        send_psn: Some(psn),
+        max_rd_atomic: sends.then_some(options.rd_atomic),
+        ..QueuePairAttributes::to_state(QueuePairState::Rts)
     }
 }
 

@@ -1,11 +1,18 @@
 //! An opened device.
 
+use std::net::IpAddr;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 
-use super::{CompletionQueue, DeviceInfo, ProtectionDomain, VerbsError};
-use crate::engine::{AsyncEvent, Engine, Limits};
-use crate::host::Gid;
+use super::futures::NextEvent;
+use super::{
+    CompletionQueue, Counter, DeviceAttributes, DeviceInfo, PortAttributes, PortState,
+    ProtectionDomain, VerbsError,
+};
+use crate::engine::{AsyncEvent, CongestionOptions, Engine, FlowRate, Limits};
+use crate::host::{Gid, interface_named};
+use crate::link::Link;
+use crate::memory::OnDemandCapabilities;
 use crate::software::{Device, DeviceCounters, DeviceOptions};
 use crate::time::Instant;
 
@@ -33,8 +40,28 @@ impl Context {
         Ok(Self { device: Arc::new(Device::open(options)?) })
     }
 
+    /// Opens a device over a link that is there already, such as an end of an in-memory network
+    /// ([`crate::link::memory`]). What `options` say of interface, addresses and sharing has no
+    /// effect; faults and capture have.
+    ///
+    /// # Errors
+    /// The capture cannot be written, or the process has no descriptors or threads left.
+    pub fn over(options: &DeviceOptions, link: Box<dyn Link>) -> Result<Self, VerbsError> {
+        Ok(Self { device: Arc::new(Device::over(options, link)?) })
+    }
+
     pub(super) fn device(&self) -> &Device {
         &self.device
+    }
+
+    pub(super) fn is_same_device(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.device, &other.device)
+    }
+
+    /// What on-demand memory can be used for; see
+    /// [`ProtectionDomain::register_on_demand`].
+    pub fn on_demand(&self) -> OnDemandCapabilities {
+        OnDemandCapabilities::query()
     }
 
     pub(super) fn control<R>(
@@ -52,6 +79,31 @@ impl Context {
     /// The device's limits.
     pub fn limits(&self) -> &Limits {
         self.device.limits()
+    }
+
+    /// What the device is and gives out (`ibv_query_device`).
+    pub fn query_device(&self) -> DeviceAttributes {
+        DeviceAttributes::of_interface(self.device.interface(), self.device.limits())
+    }
+
+    /// What the port is at this moment (`ibv_query_port`): its state and MTU are the interface's,
+    /// its GID table that with which the device was opened.
+    ///
+    /// # Errors
+    /// The device belongs to the process that this one was forked from.
+    pub fn query_port(&self) -> Result<PortAttributes, VerbsError> {
+        let mut info = self.info();
+        if let Some(interface) = self.device.interface() {
+            let now = interface_named(&interface.name).filter(|now| now.index == interface.index);
+            // One that is gone carries nothing.
+            info.state = now.map_or(PortState::Disabled, |now| PortState::of(&now));
+        }
+        let counters = self.counters()?.engine;
+        Ok(PortAttributes {
+            bad_partition_keys: counters.get(Counter::DropPkeyMismatch),
+            bad_queue_keys: counters.get(Counter::DropQkeyMismatch),
+            ..PortAttributes::of(&info)
+        })
     }
 
     /// Our own address number `index`.
@@ -85,8 +137,43 @@ impl Context {
 
     /// The oldest asynchronous event, if there is one. The descriptor of this context is readable
     /// while there are any.
+    ///
+    /// An event that was taken needs no acknowledgement: it names its queue pair by number and keeps
+    /// the queue that it is about alive, so nothing in it dangles, and destroying never waits for
+    /// who has taken events. Events about an object that nobody has taken when it is destroyed are
+    /// removed with it, as in libibverbs.
     pub fn poll_event(&self) -> Option<AsyncEvent> {
         self.device.next_event()
+    }
+
+    /// The next asynchronous event, for any executor; see [`NextEvent`].
+    pub fn next_event(&self) -> NextEvent<'_> {
+        NextEvent::new(self)
+    }
+
+    /// The rate to which congestion notifications have brought all UC and UD queue pairs together that
+    /// send to an address; nothing if they are not limited.
+    ///
+    /// # Errors
+    /// As [`Context::congestion`].
+    pub fn rate_to(&self, destination: IpAddr) -> Result<Option<FlowRate>, VerbsError> {
+        self.control(|engine, now| engine.path_rate(now, destination))
+    }
+
+    /// Parameters of the device's congestion control.
+    ///
+    /// # Errors
+    /// The device belongs to the process that this one was forked from.
+    pub fn congestion(&self) -> Result<CongestionOptions, VerbsError> {
+        self.control(|engine, _| *engine.congestion())
+    }
+
+    /// Changes the parameters of the device's congestion control, from now on.
+    ///
+    /// # Errors
+    /// A value is out of range; the error names it. Or as [`Context::congestion`].
+    pub fn set_congestion(&self, options: CongestionOptions) -> Result<(), VerbsError> {
+        Ok(self.control(|engine, _| engine.set_congestion(options))??)
     }
 
     /// What the device has counted.

@@ -16,6 +16,17 @@ pub enum PortState {
     Disabled,
 }
 
+impl PortState {
+    /// That of an interface.
+    pub fn of(interface: &Interface) -> Self {
+        match (interface.is_up, interface.is_running) {
+            (true, true) => Self::Active,
+            (true, false) => Self::Down,
+            (false, _) => Self::Disabled,
+        }
+    }
+}
+
 impl std::fmt::Display for PortState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
@@ -48,18 +59,13 @@ pub struct DeviceInfo {
 impl DeviceInfo {
     /// What an interface is as a device.
     pub fn of_interface(interface: &Interface) -> Self {
-        let state = match (interface.is_up, interface.is_running) {
-            (true, true) => PortState::Active,
-            (true, false) => PortState::Down,
-            (false, _) => PortState::Disabled,
-        };
         Self {
             name: interface.name.clone(),
             interface: interface.name.clone(),
             gids: interface.gids(),
             mtu: interface.mtu,
             path_mtu: PathMtu::largest_within(interface.mtu),
-            state,
+            state: PortState::of(interface),
             is_loopback: interface.is_loopback,
         }
     }

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use super::SharedReceiveQueue;
 use super::{
-    AddressHandle, CompletionQueue, Context, ForeignRegion, MemoryRegion, QueuePair, VerbsError,
+    AddressHandle, CompletionQueue, Context, ForeignRegion, MemoryRegion, MemoryWindow, QueuePair,
+    VerbsError,
 };
-use crate::engine;
+use crate::engine::{self, ControlError};
 use crate::host;
-use crate::memory::{DomainId, OwnedMemory};
+use crate::memory::{DomainId, OwnedMemory, WindowKind};
 use crate::queue::{Access, AddressVector, QueueCapacities, QueuePairKind};
 
 /// A protection domain: a queue pair reaches only memory of its own one. Clones are the same
@@ -70,7 +71,17 @@ impl ProtectionDomain {
         &self.inner.context
     }
 
-    /// Registers memory; its address is that of its first byte.
+    pub(super) fn id(&self) -> DomainId {
+        self.inner.id
+    }
+
+    /// The number of another domain, if it is one of the same device.
+    pub(super) fn id_beside(&self, other: &Self) -> Result<DomainId, VerbsError> {
+        let same = self.context().is_same_device(other.context());
+        same.then_some(other.inner.id).ok_or(VerbsError::Control(ControlError::NoSuchDomain))
+    }
+
+    /// Registers memory; its address is that of its first byte, or with [`Access::ZERO_BASED`] 0.
     ///
     /// # Errors
     /// A limit of the device, or rights that make no sense together.
@@ -104,10 +115,10 @@ impl ProtectionDomain {
         requests: u32,
         segments: u32,
     ) -> Result<SharedReceiveQueue, VerbsError> {
-        let create = self
-            .context()
-            .control(|engine, _| engine.create_shared_receive_queue(requests, segments));
-        Ok(SharedReceiveQueue::new(self.clone(), create??))
+        let create = self.context().control(|engine, _| {
+            engine.create_shared_receive_queue(self.inner.id, requests, segments)
+        });
+        Ok(SharedReceiveQueue::new(self.clone(), create??, None))
     }
 
     /// A new address handle: how datagrams reach the port at an address.
@@ -125,7 +136,8 @@ impl ProtectionDomain {
         Ok(AddressHandle::new(self.clone(), id))
     }
 
-    /// Registers memory that someone else owns, of any alignment.
+    /// Registers memory that someone else owns, of any alignment. With [`Access::ON_DEMAND`] it need
+    /// not be mapped, see [`ProtectionDomain::register_on_demand`].
     ///
     /// # Errors
     /// A part of the range is not mapped, or not writable though `access` allows writing; a limit
@@ -141,14 +153,67 @@ impl ProtectionDomain {
         length: usize,
         access: Access,
     ) -> Result<ForeignRegion, VerbsError> {
-        let writes = access.contains(Access::LOCAL_WRITE);
-        host::check_mapped(start as usize, length, writes)?;
+        if !access.contains(Access::ON_DEMAND) {
+            host::check_mapped(start as usize, length, access.contains(Access::LOCAL_WRITE))?;
+        }
         let base = start as u64;
         let keys = self.context().control(|engine, _| {
             // SAFETY: the caller promises what the engine asks for.
             unsafe { engine.register_foreign(self.inner.id, start, length, base, access) }
         })??;
-        Ok(ForeignRegion::new(self.clone(), base, length, keys))
+        Ok(ForeignRegion::new(self.clone(), (start as usize, length), keys, access))
+    }
+
+    /// Registers a range of addresses that need not be mapped, now or later: where nothing is
+    /// mapped, or not with the right that is needed, a work request ends with a local protection
+    /// error and a peer's with a remote access error. Nothing signals.
+    ///
+    /// # Errors
+    /// On-demand memory is not possible here, or asked to serve atomic operations (see
+    /// [`OnDemandCapabilities`](super::OnDemandCapabilities)); a limit of the device; or rights that
+    /// make no sense together.
+    ///
+    /// # Safety
+    /// As long as the region exists no Rust reference may claim that bytes in the range do not
+    /// change.
+    #[allow(unsafe_code, reason = "passes the caller's promise on")]
+    pub unsafe fn register_on_demand(
+        &self,
+        start: *mut u8,
+        length: usize,
+        access: Access,
+    ) -> Result<ForeignRegion, VerbsError> {
+        // SAFETY: the caller promises what is asked for.
+        unsafe { self.register_foreign(start, length, access | Access::ON_DEMAND) }
+    }
+
+    /// Registers the whole address space of the process, on demand. Offsets of the region are real
+    /// addresses.
+    ///
+    /// # Errors
+    /// As [`ProtectionDomain::register_on_demand`]; or zero-based.
+    ///
+    /// # Safety
+    /// With LOCAL_WRITE, work requests and peers that hold the key can change anything in the
+    /// process: nothing that they name may be behind a Rust reference.
+    #[allow(unsafe_code, reason = "passes the caller's promise on")]
+    pub unsafe fn register_implicit(&self, access: Access) -> Result<ForeignRegion, VerbsError> {
+        let keys = self.context().control(|engine, _| {
+            // SAFETY: the caller promises what the engine asks for.
+            unsafe { engine.register_implicit(self.inner.id, access) }
+        })??;
+        let access = access | Access::ON_DEMAND;
+        Ok(ForeignRegion::new(self.clone(), (0, usize::MAX), keys, access))
+    }
+
+    /// Allocates a memory window, which grants nothing until it is bound.
+    ///
+    /// # Errors
+    /// A limit of the device.
+    pub fn allocate_window(&self, kind: WindowKind) -> Result<MemoryWindow, VerbsError> {
+        let key =
+            self.context().control(|engine, _| engine.allocate_window(self.inner.id, kind))??;
+        Ok(MemoryWindow::new(self.clone(), kind, key))
     }
 
     /// Creates a queue pair, in RESET.

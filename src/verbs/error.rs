@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use crate::engine::ControlError;
 use crate::host::MappingError;
-use crate::queue::Overrun;
-use crate::software::{Forked, OpenError};
+use crate::link::JoinError;
+use crate::queue::{Overrun, PostError};
+use crate::software::{AttachError, Forked, OpenError};
 
 /// Why a call failed. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
@@ -39,12 +40,22 @@ pub enum VerbsError {
     /// Foreign memory cannot be registered.
     #[error(transparent)]
     Mapping(#[from] MappingError),
+    /// The file that stands for an XRC domain cannot be looked at.
+    #[error("the file of the XRC domain cannot be looked at: {0}")]
+    XrcFile(#[source] std::io::Error),
     /// A completion channel could not be made.
     #[error("no completion channel: {0}")]
     Channel(#[source] std::io::Error),
     /// A completion queue has one completion channel at most.
     #[error("the completion queue has a completion channel already, with which it stays")]
     HasChannel,
+    /// A window of type 2 is bound by posting what [`MemoryWindow::bind`](super::MemoryWindow::bind)
+    /// makes.
+    #[error("only a memory window of type 1 is bound by this call: post a bind request instead")]
+    WindowKind,
+    /// A work request was not taken.
+    #[error(transparent)]
+    Post(#[from] PostError),
     /// There is not that much memory.
     #[error("{length} bytes of memory cannot be allocated: ask for less")]
     OutOfMemory {
@@ -54,10 +65,23 @@ pub enum VerbsError {
     /// The device belongs to another process.
     #[error(transparent)]
     Forked(#[from] Forked),
+    /// A multicast group could not be joined on the interface.
+    #[error(transparent)]
+    Join(#[from] JoinError),
 }
 
 impl From<crate::engine::ModifyError> for VerbsError {
     fn from(error: crate::engine::ModifyError) -> Self {
         Self::Control(error.into())
+    }
+}
+
+impl From<AttachError> for VerbsError {
+    fn from(error: AttachError) -> Self {
+        match error {
+            AttachError::Control(error) => Self::Control(error),
+            AttachError::Join(error) => Self::Join(error),
+            AttachError::Forked(error) => Self::Forked(error),
+        }
     }
 }

@@ -15,35 +15,45 @@
 //! Work requests and completions are the types of [`crate::queue`], re-exported here.
 
 mod address;
+mod attributes;
 mod completion;
 mod connect;
 mod context;
 mod device;
 mod domain;
 mod error;
+mod futures;
 mod pair;
 mod region;
 mod shared;
+mod window;
+mod xrc;
 
 pub use crate::engine::{
-    AsyncEvent, ControlError, Counter, Counters, Limits, ModifyError, QueuePairStatus,
+    AsyncEvent, AsyncEventKind, CongestionError, CongestionOptions, ControlError, Counter,
+    Counters, FlowRate, GroupError, Limits, ModifyError, QueuePairStatus,
 };
 pub use crate::host::Gid;
-pub use crate::memory::{AccessError, OwnedMemory};
+pub use crate::link::JoinError;
+pub use crate::memory::{AccessError, OnDemandCapabilities, OwnedMemory, RegisterError};
 pub use crate::queue::{
     Access, AddressHandleId, AddressVector, Attachment, Completion, CompletionKind,
     CompletionStatus, Datagram, Overrun, PathMtu, Payload, PostError, QueueCapacities,
     QueuePairAttributes, QueuePairKind, QueuePairState, ReceiveRequest, Remote, SendFlags,
-    SendOperation, SendRequest, Sge,
+    SendOperation, SendRequest, Sge, WindowBind, WindowId, WindowKind,
 };
-pub use crate::wire::{Immediate, Lkey, Psn, QKey, Qpn, Rkey};
+pub use crate::wire::{Immediate, Lkey, Psn, QKey, Qpn, Rkey, Srqn};
 pub use address::AddressHandle;
+pub use attributes::{AtomicScope, Capability, DeviceAttributes, PortAttributes};
 pub use completion::{CompletionChannel, CompletionQueue};
 pub use connect::{ConnectOptions, Endpoint, connect_pair};
 pub use context::Context;
 pub use device::{DeviceInfo, PortState, devices, open};
 pub use domain::{ProtectionDomain, QueuePairOptions};
 pub use error::VerbsError;
+pub use futures::{NextChannelEvent, NextCompletion, NextCompletions, NextEvent};
 pub use pair::QueuePair;
-pub use region::{ForeignRegion, MemoryRegion};
+pub use region::{ForeignRegion, MemoryRegion, RegionChange};
 pub use shared::SharedReceiveQueue;
+pub use window::{Bindable, MemoryWindow};
+pub use xrc::{XrcDomain, XrcDomainOptions, XrcQueueOptions, XrcTarget, connect_xrc};

@@ -1,14 +1,15 @@
 //! Queue pairs.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::{CompletionQueue, Context, Endpoint, ProtectionDomain, SharedReceiveQueue, VerbsError};
-use crate::engine::QueuePairStatus;
+use crate::engine::{Counters, Engine, EventSubject, FlowRate, QueuePairStatus};
 use crate::queue::{
     Payload, PostError, QueuePairAttributes, QueuePairKind, QueuePairQueues, QueuePairState,
     ReceiveRequest, SendFlags, SendOperation, SendRequest, Sge,
 };
-use crate::wire::{Psn, Qpn};
+use crate::wire::{Psn, Qpn, Srqn};
 
 /// A queue pair. Can be used from any thread at once; dropping it destroys it.
 pub struct QueuePair {
@@ -82,6 +83,51 @@ impl QueuePair {
         Ok(self.context().control(|engine, _| engine.query_queue_pair(number))??)
     }
 
+    /// The rate to which congestion notifications have brought it; nothing if it is not limited. UC
+    /// and UD queue pairs are limited by their destinations: [`Context::rate_to`].
+    ///
+    /// [`Context::rate_to`]: super::Context::rate_to
+    ///
+    /// # Errors
+    /// As [`QueuePair::query`].
+    pub fn rate(&self) -> Result<Option<FlowRate>, VerbsError> {
+        let number = self.number();
+        Ok(self.context().control(|engine, now| engine.flow_rate(now, number))??)
+    }
+
+    /// From now on gets a copy of every datagram that is sent to a multicast group (of
+    /// 224.0.0.0/4 or ff00::/8; an IPv4-mapped address stands for the IPv4 one) with our queue key,
+    /// its own ones included. The device joins the group on its interface. Being attached twice is
+    /// being attached once. Dropping the queue pair detaches it.
+    ///
+    /// A datagram reaches the group through an address handle to the group's address and
+    /// [`Qpn::MULTICAST`]; its sender need not be attached.
+    ///
+    /// # Errors
+    /// The queue pair is not a datagram one, the address is no group's or of a family of which the
+    /// device has no address, a limit of the device is reached, or the interface cannot join.
+    pub fn attach_multicast(&self, group: IpAddr) -> Result<(), VerbsError> {
+        Ok(self.context().device().attach_multicast(self.number(), group)?)
+    }
+
+    /// Ends [`QueuePair::attach_multicast`]; the device leaves the group with its last member.
+    ///
+    /// # Errors
+    /// The queue pair is not attached to the group.
+    pub fn detach_multicast(&self, group: IpAddr) -> Result<(), VerbsError> {
+        Ok(self.context().device().detach_multicast(self.number(), group)?)
+    }
+
+    /// What has been counted for this queue pair, see [`Counters`].
+    ///
+    /// # Errors
+    /// As [`QueuePair::query`].
+    pub fn counters(&self) -> Result<Counters, VerbsError> {
+        let number = self.number();
+        let count = |engine: &mut Engine, _| engine.queue_pair_counters(number).cloned();
+        Ok(self.context().control(count)??)
+    }
+
     /// Queues one send request and starts it.
     ///
     /// # Errors
@@ -101,6 +147,32 @@ impl QueuePair {
             self.context().device().kick();
         }
         outcome.map_err(|error| (queued, error))
+    }
+
+    /// Queues send requests of an XRC INI queue pair in order, for the peer's shared receive queue
+    /// `shared`: its receives take their messages, and their remote keys count in its protection
+    /// domain.
+    ///
+    /// # Errors
+    /// As [`QueuePair::post_sends`], or the queue pair is of another kind.
+    pub fn post_sends_to(
+        &self,
+        shared: Srqn,
+        requests: &[SendRequest<'_>],
+    ) -> Result<(), (usize, PostError)> {
+        let (queued, outcome) = self.queues.post_send_to(shared, requests);
+        if queued > 0 {
+            self.context().device().kick();
+        }
+        outcome.map_err(|error| (queued, error))
+    }
+
+    /// Queues one send request of an XRC INI queue pair.
+    ///
+    /// # Errors
+    /// As [`QueuePair::post_sends_to`].
+    pub fn post_send_to(&self, shared: Srqn, request: &SendRequest<'_>) -> Result<(), PostError> {
+        self.post_sends_to(shared, std::slice::from_ref(request)).map_err(|(_, error)| error)
     }
 
     /// Queues one signaled request with one segment of memory: the common case.
@@ -143,8 +215,11 @@ impl Drop for QueuePair {
         let number = self.number();
         // In a forked child there is nothing to settle.
         let _ = self.context().device().settle();
+        // A queue pair in a group cannot be destroyed (C11-17).
+        let _ = self.context().device().leave_all_multicast(number);
         // It exists: nothing else destroys it.
         let _ = self.context().control(|engine, _| engine.destroy_queue_pair(number));
+        self.context().device().forget_events(&EventSubject::QueuePair(number));
     }
 }
 

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{ProtectionDomain, VerbsError};
+use super::{CompletionQueue, ProtectionDomain, VerbsError, XrcDomain};
+use crate::engine::EventSubject;
 use crate::queue::{PostError, ReceiveQueue, ReceiveRequest, Sge};
+use crate::wire::Srqn;
 
 /// Receives for several queue pairs. Clones are the same queue; it is destroyed with the last of
 /// them and of the queue pairs that use it.
@@ -15,6 +17,8 @@ pub struct SharedReceiveQueue {
 struct Inner {
     domain: ProtectionDomain,
     queue: Arc<ReceiveQueue>,
+    /// Kept alive as long as the engine uses them (XRC).
+    _keeps: Option<(XrcDomain, CompletionQueue)>,
 }
 
 impl Drop for Inner {
@@ -22,12 +26,18 @@ impl Drop for Inner {
         // Queue pairs that use it hold this value, so none is left.
         let context = self.domain.context();
         let _ = context.control(|engine, _| engine.destroy_shared_receive_queue(&self.queue));
+        let subject = EventSubject::SharedReceiveQueue(Arc::clone(&self.queue));
+        context.device().forget_events(&subject);
     }
 }
 
 impl SharedReceiveQueue {
-    pub(super) fn new(domain: ProtectionDomain, queue: Arc<ReceiveQueue>) -> Self {
-        Self { inner: Arc::new(Inner { domain, queue }) }
+    pub(super) fn new(
+        domain: ProtectionDomain,
+        queue: Arc<ReceiveQueue>,
+        keeps: Option<(XrcDomain, CompletionQueue)>,
+    ) -> Self {
+        Self { inner: Arc::new(Inner { domain, queue, _keeps: keeps }) }
     }
 
     pub(super) fn shared(&self) -> &Arc<ReceiveQueue> {
@@ -37,6 +47,21 @@ impl SharedReceiveQueue {
     /// Entries in all.
     pub fn capacity(&self) -> u32 {
         self.inner.queue.capacity()
+    }
+
+    /// The most segments in a receive.
+    pub fn max_segments(&self) -> usize {
+        self.inner.queue.max_segments()
+    }
+
+    /// Below how many posted receives an event comes; 0 if none will.
+    pub fn limit(&self) -> u32 {
+        self.inner.queue.limit()
+    }
+
+    /// The number by which requests name it; only XRC shared receive queues have one.
+    pub fn number(&self) -> Option<Srqn> {
+        self.inner.queue.number()
     }
 
     /// Receives that wait for messages.

@@ -57,7 +57,39 @@ pub fn ip(arguments: &[&str]) -> Result<(), String> {
     Err(format!("ip {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim()))
 }
 
-fn enter_new_namespace() -> Result<(), String> {
+/// Where the calling thread's network namespace can be named from another one.
+pub fn own_namespace() -> String {
+    let thread = std::fs::read_link("/proc/thread-self").expect("proc is mounted");
+    format!("/proc/{}/ns/net", thread.display())
+}
+
+/// Moves a link that this process made into the network namespace that `path` names.
+///
+/// # Errors
+/// As [`ip`].
+pub fn move_link(name: &str, path: &str) -> Result<(), String> {
+    assert_ours(name);
+    ip(&["link", "set", name, "netns", path])
+}
+
+/// Gives a link that this process made one more address, and raises it and `lo`.
+///
+/// # Errors
+/// As [`ip`].
+pub fn raise(name: &str, address: &str) -> Result<(), String> {
+    assert_ours(name);
+    ip(&["link", "set", "lo", "up"])?;
+    // An IPv6 address is usable at once only without the search for another owner.
+    let unique: &[&str] = if address.contains(':') { &["nodad"] } else { &[] };
+    ip(&[&["address", "add", address, "dev", name], unique].concat())?;
+    ip(&["link", "set", name, "up"])
+}
+
+/// Moves the calling thread into an empty network namespace, which ends with it.
+///
+/// # Errors
+/// What the kernel answers.
+pub fn enter_new_namespace() -> Result<(), String> {
     #[allow(unsafe_code)]
     // SAFETY: takes no pointers, and concerns the calling thread only.
     let result = unsafe { libc::unshare(libc::CLONE_NEWNET) };

@@ -17,7 +17,7 @@ use uroce::queue::{
     ReceiveRequest, Remote, SendFlags, SendOperation, SendRequest, Sge,
 };
 use uroce::time::Instant;
-use uroce::wire::{Psn, QKey, ReceivedBurst, Rkey, SentBurst};
+use uroce::wire::{Psn, QKey, Qpn, ReceivedBurst, Rkey, SentBurst};
 
 /// Numbers of the test's world.
 pub struct Ends;
@@ -32,10 +32,12 @@ pub type Carried = (SentBurst, Vec<u8>);
 
 /// One end of the wire.
 pub struct Wire {
-    capabilities: PortCapabilities,
+    pub capabilities: PortCapabilities,
     slot: Vec<u8>,
     pub arrived: VecDeque<Carried>,
     pub sent: Vec<Carried>,
+    /// Whether its receive queue is more than half full.
+    pub pressed: bool,
 }
 
 impl Wire {
@@ -51,6 +53,7 @@ impl Wire {
             slot: vec![0; 65_507],
             arrived: VecDeque::new(),
             sent: Vec::new(),
+            pressed: false,
         }
     }
 }
@@ -68,6 +71,10 @@ impl Port for Wire {
             sink(&burst.as_received(&bytes));
         }
         packets
+    }
+
+    fn is_pressed(&mut self) -> bool {
+        self.pressed
     }
 
     fn transmit(
@@ -257,7 +264,8 @@ impl Side {
         let mut engine = Engine::new(options, wire.capabilities());
         let domain = engine.allocate_domain().unwrap();
         let completions = engine.create_completion_queue(1024).unwrap();
-        let shared = shared.map(|entries| engine.create_shared_receive_queue(entries, 4).unwrap());
+        let shared =
+            shared.map(|entries| engine.create_shared_receive_queue(domain, entries, 4).unwrap());
         let queues = engine
             .create_queue_pair_sharing(
                 &QueuePairOptions {
@@ -277,34 +285,7 @@ impl Side {
     }
 
     fn connect(&mut self, all: &QueuePairAttributes) {
-        let number = self.queues.number();
-        let init = QueuePairAttributes {
-            pkey_index: all.pkey_index,
-            port: all.port,
-            access: all.access,
-            qkey: all.qkey,
-            ..QueuePairAttributes::to_state(QueuePairState::Init)
-        };
-        let rtr = QueuePairAttributes {
-            address: all.address,
-            path_mtu: all.path_mtu,
-            destination: all.destination,
-            receive_psn: all.receive_psn,
-            max_destination_rd_atomic: all.max_destination_rd_atomic,
-            min_rnr_timer: all.min_rnr_timer,
-            ..QueuePairAttributes::to_state(QueuePairState::Rtr)
-        };
-        let rts = QueuePairAttributes {
-            timeout: all.timeout,
-            retry_count: all.retry_count,
-            rnr_retry: all.rnr_retry,
-            send_psn: all.send_psn,
-            max_rd_atomic: all.max_rd_atomic,
-            ..QueuePairAttributes::to_state(QueuePairState::Rts)
-        };
-        for attributes in [init, rtr, rts] {
-            self.engine.modify_queue_pair(Instant::ZERO, number, &attributes).unwrap();
-        }
+        connect(&mut self.engine, self.queues.number(), all);
     }
 
     pub fn sge(&self, offset: usize, length: usize) -> Sge {
@@ -313,13 +294,50 @@ impl Side {
     }
 }
 
+/// From RESET to RTS with what each transition takes of `all`.
+pub fn connect(engine: &mut Engine, number: Qpn, all: &QueuePairAttributes) {
+    let init = QueuePairAttributes {
+        pkey_index: all.pkey_index,
+        port: all.port,
+        access: all.access,
+        qkey: all.qkey,
+        ..QueuePairAttributes::to_state(QueuePairState::Init)
+    };
+    let rtr = QueuePairAttributes {
+        address: all.address,
+        path_mtu: all.path_mtu,
+        destination: all.destination,
+        receive_psn: all.receive_psn,
+        max_destination_rd_atomic: all.max_destination_rd_atomic,
+        min_rnr_timer: all.min_rnr_timer,
+        ..QueuePairAttributes::to_state(QueuePairState::Rtr)
+    };
+    let rts = QueuePairAttributes {
+        timeout: all.timeout,
+        retry_count: all.retry_count,
+        rnr_retry: all.rnr_retry,
+        send_psn: all.send_psn,
+        max_rd_atomic: all.max_rd_atomic,
+        ..QueuePairAttributes::to_state(QueuePairState::Rts)
+    };
+    for attributes in [init, rtr, rts] {
+        engine.modify_queue_pair(Instant::ZERO, number, &attributes).unwrap();
+    }
+}
+
 /// Queue key of datagram queue pairs.
 pub const QKEY: QKey = QKey::new(0x1111_1111);
 
 /// What of the attributes a transport takes.
-fn attributes_of(kind: QueuePairKind, all: QueuePairAttributes) -> QueuePairAttributes {
+pub fn attributes_of(kind: QueuePairKind, all: QueuePairAttributes) -> QueuePairAttributes {
     match kind {
         QueuePairKind::Rc => all,
+        QueuePairKind::XrcInitiator => {
+            QueuePairAttributes { max_destination_rd_atomic: None, min_rnr_timer: None, ..all }
+        }
+        QueuePairKind::XrcTarget => {
+            QueuePairAttributes { max_rd_atomic: None, retry_count: None, rnr_retry: None, ..all }
+        }
         QueuePairKind::Uc => QueuePairAttributes {
             max_destination_rd_atomic: None,
             max_rd_atomic: None,

@@ -318,7 +318,7 @@ fn a_read_whose_data_cannot_be_read_any_more_gets_0x63_where_the_data_ends() {
         let full = read_responses(0, 1, &ours(0, 100 * MTU), MTU);
         s.expect_all(full.into_iter().take(sent as usize));
         s.expect(nak(sent, 1, NakCode::RemoteOperationalError));
-        s.expect_event(Event::RequestError(0));
+        s.expect_event(Event::Fatal(0));
         s.expect_dead();
     });
 }

@@ -6,7 +6,7 @@ use uroce::queue::PathMtu;
 
 use crate::harness::{
     Frame, SOURCE, Setup, Story, TARGET, ack, atomic_ack, fetch_add, ours, peer_reth, read_request,
-    read_response_only, read_responses, send_only, sequence_nak, story, theirs, write_first,
+    read_response_only, read_responses, send_only, sequence_nak, story, theirs, us, write_first,
     write_last, write_middle, write_only,
 };
 
@@ -411,5 +411,77 @@ fn a_missing_response_without_progress_uses_up_a_retry_and_with_progress_none() 
         s.deliver(ack(2, 3));
         s.expect_sent(2, Success);
         s.expect_sent(3, Success);
+    });
+}
+
+#[test]
+fn two_interleaved_streams_of_one_read_start_no_third_one() {
+    story(|s| {
+        // The round trip was long, and is short now.
+        s.post_write(0, 8);
+        s.next_sent().expect("the WRITE");
+        s.pass_until(us(900));
+        s.deliver(ack(0, 1));
+        s.expect_sent(0, Success);
+        let length = 48 * MTU;
+        let data = theirs(0, length);
+        s.post_read(1, length);
+        s.expect(read_request(1, peer_reth(0, length)));
+        let responses = read_responses(1, 2, &data, MTU);
+        // The first of the older stream is missing: asked for again, once.
+        s.deliver(responses[1].clone());
+        s.expect(read_request(1, peer_reth(0, length)));
+        for packet in 0..40 {
+            s.pass_until(us(900 + 3 * packet as u64));
+            s.deliver(responses[packet].clone());
+            s.deliver(responses[packet + 2].clone());
+        }
+        s.expect_nothing();
+        assert_eq!(s.count(Counter::ImpliedNak), 1);
+        // What is really missing is asked for once an answer to the first step back could be here.
+        s.pass_until(us(1_800));
+        s.deliver(responses[42].clone());
+        let rest = read_request(41, peer_reth(40 * MTU, 8 * MTU));
+        s.expect(rest);
+        s.deliver_all(responses[40..].to_vec());
+        s.expect_sent(1, Success);
+        assert_eq!(s.bytes(TARGET, length), data);
+        assert_eq!(s.count(Counter::ImpliedNak), 2);
+    });
+}
+
+#[test]
+fn gaps_that_an_older_stream_leaves_in_a_newer_one_start_no_third_one() {
+    story(|s| {
+        s.post_write(0, 8);
+        s.next_sent().expect("the WRITE");
+        s.pass_until(us(900));
+        s.deliver(ack(0, 1));
+        s.expect_sent(0, Success);
+        let small = |psn| write_only(psn, peer_reth(0, 8), &ours(SOURCE, 8)).asking();
+        let frames: Vec<_> = (1..=16).map(small).collect();
+        for id in 1..=16 {
+            s.post_write(id, 8);
+        }
+        s.expect_all(frames.clone());
+        s.deliver(sequence_nak(1, 1));
+        s.expect_all(frames.clone());
+        // Each packet of the newer stream is followed by one of the older that lies ahead.
+        for psn in 2..10 {
+            s.pass_until(us(900 + psn as u64));
+            s.deliver(sequence_nak(psn, psn as u32));
+            s.expect_sent(psn as u64 - 1, Success);
+        }
+        s.expect_nothing();
+        assert_eq!(s.count(Counter::PacketSequenceError), 1);
+        assert_eq!(s.count(Counter::IgnoredNak), 8);
+        // Half a round trip later a NAK may speak of the newer stream.
+        s.pass_until(us(1_350));
+        s.deliver(sequence_nak(12, 12));
+        s.expect_all(frames[11..].to_vec());
+        s.deliver(ack(16, 17));
+        for id in 9..=16 {
+            s.expect_sent(id, Success);
+        }
     });
 }

@@ -5,18 +5,32 @@
 
 mod acknowledgements;
 mod check_order;
+mod congestion;
+mod credits;
 mod duplicates;
+mod groups;
 mod harness;
 mod hostile;
 mod lessons;
 mod limits;
 mod losses;
+mod memory_windows;
 mod not_ready;
+mod on_demand;
+#[path = "../common/pages.rs"]
+mod pages;
+mod placing;
 mod queues;
+mod registration;
 mod requester_answers;
 mod responder_faults;
 mod segmentation;
 mod sequence;
 mod states;
 mod timers;
+mod transitions;
+mod uc;
+mod ud;
 mod window;
+mod xrc_initiator;
+mod xrc_target;

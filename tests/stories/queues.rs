@@ -295,7 +295,8 @@ fn what_is_in_use_cannot_be_destroyed() {
         let queue = Arc::clone(&s.send_completions);
         let busy = ControlError::CompletionQueueBusy { users: 2 };
         assert_eq!(s.engine.destroy_completion_queue(&queue), Err(busy));
-        let busy = ControlError::DomainBusy { regions: 1, pairs: 2, handles: 0 };
+        let busy =
+            ControlError::DomainBusy { regions: 1, windows: 0, pairs: 2, queues: 0, handles: 0 };
         assert_eq!(s.engine.release_domain(s.domain), Err(busy));
         let numbers: Vec<_> = s.pairs.iter().map(|pair| pair.number()).collect();
         s.engine.destroy_queue_pair(numbers[0]).unwrap();

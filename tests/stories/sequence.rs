@@ -3,9 +3,7 @@
 
 use uroce::engine::Counter;
 use uroce::queue::CompletionStatus::{Success, WorkRequestFlushed};
-use uroce::wire::{
-    Deth, Feth, Message, NakCode, QKey, Qpn, Rdeth, SendTail, Service, Srqn, Xrceth,
-};
+use uroce::wire::{Deth, Message, NakCode, QKey, Qpn, Rdeth, SendTail, Service, Srqn, Xrceth};
 
 use crate::harness::{
     Event, Frame, SERVED, Setup, Story, ack, atomic_ack, compare_swap, fetch_add, nak, ours,
@@ -117,23 +115,6 @@ fn after_the_last_packet_a_new_message_may_start() {
         assert_eq!(received.length as usize, MTU + 1);
         assert_eq!(s.bytes(SERVED, MTU + 1), theirs(7, MTU + 1));
     });
-}
-
-#[test]
-fn atomic_write_and_flush_are_refused_as_long_as_they_are_not_supported() {
-    let frames: [fn(&Story) -> Frame; 2] = [
-        |s| Frame::new(Message::AtomicWrite(s.reth(SERVED, 8)), 0, &theirs(0, 8)),
-        |s| Frame::new(Message::Flush(Feth::parse(&[0; 4]), s.reth(SERVED, 8)), 0, &[]),
-    ];
-    for frame in frames {
-        story(|s| {
-            s.deliver(frame(s));
-            s.expect(nak(0, 0, NakCode::InvalidRequest));
-            s.expect_event(Event::RequestError(0));
-            assert_eq!(s.bytes(SERVED, 8), ours(SERVED, 8));
-            s.expect_dead();
-        });
-    }
 }
 
 /// A packet to us with this opcode byte and PSN, 16 bytes after the BTH, without ICRC.

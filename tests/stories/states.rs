@@ -337,8 +337,8 @@ fn addresses_of_two_families_are_refused() {
 
 #[test]
 fn a_path_mtu_must_fit_the_interface_with_all_headers() {
-    // IPv6, UDP, BTH, RETH, immediate, ICRC: 84 bytes at most.
-    for (link_mtu, largest) in [(1500, 1024), (1108, 1024), (1107, 512), (4180, 4096), (4179, 2048)]
+    // IPv6, UDP, BTH, XRCETH, RETH, immediate, ICRC: 88 bytes at most.
+    for (link_mtu, largest) in [(1500, 1024), (1112, 1024), (1111, 512), (4184, 4096), (4183, 2048)]
     {
         for mtu in PathMtu::ALL {
             let mut s = Story::new(Setup { state: Init, link_mtu, ..Setup::default() });
@@ -392,6 +392,8 @@ fn in_sqd_started_messages_finish_and_then_it_is_told_once_if_asked_for() {
             s.modify(&attributes).unwrap();
             s.post_write(2, 8);
             s.expect_nothing();
+            let draining = |s: &Story| s.engine.query_queue_pair(s.number()).unwrap().is_draining;
+            assert!(draining(s));
             s.deliver(crate::harness::sequence_nak(0, 0));
             s.expect_all(frames);
             s.deliver(ack(1, 1));
@@ -400,6 +402,7 @@ fn in_sqd_started_messages_finish_and_then_it_is_told_once_if_asked_for() {
                 s.expect_event(Event::Drained(0));
             }
             s.expect_nothing();
+            assert!(!draining(s));
             // Requests of the peer are served all the same.
             s.deliver(write_only(0, s.reth(SERVED, 4), &theirs(0, 4)).asking());
             s.expect(ack(0, 1));

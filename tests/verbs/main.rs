@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   calls      what each call gives and refuses: states, queries, errors, waits, events
+//!   congestion marks, notifications and rates over real sockets
 //!   lifetimes  whatever is dropped first, and processes that fork
 //!   threads    many at once on the same handles
 //! ```
@@ -10,8 +11,11 @@
 mod common;
 
 mod calls;
+mod congestion;
 mod events;
+mod futures;
 mod lifetimes;
+mod port;
 mod processes;
 mod setup;
 mod threads;

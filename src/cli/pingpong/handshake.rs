@@ -59,6 +59,14 @@ pub enum HandshakeError {
     /// The peer has no GID, which is what ibv_rc_pingpong does by itself.
     #[error("the peer sent an address without GID; give it the index of its RoCE v2 GID with -g")]
     NoGid,
+    /// The peer has fewer queue pairs.
+    #[error("the peer has {peer} queue pairs and this end {own}: give both ends the same --num-qp")]
+    FewerPairs {
+        /// Ours.
+        own: usize,
+        /// The peer's.
+        peer: usize,
+    },
     /// A queue pair number that no queue pair of a program has.
     #[error("the peer sent the queue pair number {0}, which is reserved")]
     ReservedNumber(Qpn),
@@ -130,14 +138,22 @@ impl Server {
         own: &Endpoint,
         connect: impl FnOnce(&Endpoint) -> Result<(), E>,
     ) -> Result<Endpoint, E> {
-        let (mut stream, _) = self.listener.accept().map_err(HandshakeError::from)?;
-        set_patience(&stream)?;
+        let mut stream = self.accept()?;
         let peer = receive(&mut stream)?;
         connect(&peer)?;
         send(&mut stream, own)?;
-        let mut done = [0; DONE.len()];
-        stream.read_exact(&mut done).map_err(HandshakeError::from)?;
+        receive_done(&mut stream)?;
         Ok(peer)
+    }
+
+    /// Waits for a client.
+    ///
+    /// # Errors
+    /// The system gives no connection.
+    pub fn accept(&self) -> Result<TcpStream, HandshakeError> {
+        let (stream, _) = self.listener.accept()?;
+        set_patience(&stream)?;
+        Ok(stream)
     }
 }
 
@@ -152,13 +168,39 @@ pub fn exchange<E: From<HandshakeError>>(
     own: &Endpoint,
     connect: impl FnOnce(&Endpoint) -> Result<(), E>,
 ) -> Result<Endpoint, E> {
-    let mut stream = connect_to(host, port)?;
-    set_patience(&stream)?;
+    let mut stream = open(host, port)?;
     send(&mut stream, own)?;
     let peer = receive(&mut stream)?;
     connect(&peer)?;
-    stream.write_all(DONE).map_err(HandshakeError::from)?;
+    send_done(&mut stream)?;
     Ok(peer)
+}
+
+/// A connection to a server.
+///
+/// # Errors
+/// Nobody listens.
+pub fn open(host: &str, port: u16) -> Result<TcpStream, HandshakeError> {
+    let stream = connect_to(host, port)?;
+    set_patience(&stream)?;
+    Ok(stream)
+}
+
+/// The client's last word.
+///
+/// # Errors
+/// The exchange broke.
+pub fn send_done(stream: &mut TcpStream) -> Result<(), HandshakeError> {
+    Ok(stream.write_all(DONE)?)
+}
+
+/// The client's last word as the server hears it.
+///
+/// # Errors
+/// The exchange broke.
+pub fn receive_done(stream: &mut TcpStream) -> Result<(), HandshakeError> {
+    let mut done = [0; DONE.len()];
+    Ok(stream.read_exact(&mut done)?)
 }
 
 fn connect_to(host: &str, port: u16) -> Result<TcpStream, HandshakeError> {

@@ -2,6 +2,8 @@
 
 mod handshake;
 mod run;
+mod shared;
+mod shared_handshake;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -25,7 +27,8 @@ use super::output::Failure;
 pub struct PingpongArgs {
     /// Server to connect to; without it, be the server
     host: Option<String>,
-    /// Transport: the program at the other end is ibv_rc_, ibv_uc_ or ibv_ud_pingpong
+    /// Transport: the program at the other end is ibv_rc_, ibv_uc_, ibv_ud_, ibv_srq_ or
+    /// ibv_xsrq_pingpong
     #[arg(short = 'T', long, default_value = "rc", value_enum)]
     transport: Transport,
     /// TCP port of the exchange of addresses
@@ -42,7 +45,11 @@ pub struct PingpongArgs {
     #[arg(short = 'r', long, default_value_t = 500, value_name = "COUNT",
           value_parser = clap::value_parser!(u32).range(1..=16_384))]
     rx_depth: u32,
-    /// Exchanges
+    /// Queue pairs with one shared receive queue (srq)
+    #[arg(short = 'q', long, default_value_t = 16, value_name = "COUNT",
+          value_parser = clap::value_parser!(u32).range(1..=256))]
+    num_qp: u32,
+    /// Exchanges, of all queue pairs together (ibv_xsrq_pingpong itself does 5)
     #[arg(short = 'n', long, default_value_t = 1000, value_name = "COUNT",
           value_parser = clap::value_parser!(u64).range(1..))]
     iters: u64,
@@ -85,22 +92,27 @@ enum Transport {
     Uc,
     /// Unreliable datagram: the same, and a message is one packet
     Ud,
+    /// Reliable connections that take their receives from one shared queue
+    Srq,
+    /// Extended reliable connections (XRC), one in each direction, with one client
+    Xsrq,
 }
 
 impl Transport {
     const fn kind(self) -> QueuePairKind {
         match self {
-            Self::Rc => QueuePairKind::Rc,
+            Self::Rc | Self::Srq => QueuePairKind::Rc,
             Self::Uc => QueuePairKind::Uc,
             Self::Ud => QueuePairKind::Ud,
+            Self::Xsrq => QueuePairKind::XrcInitiator,
         }
     }
 
     /// Bytes before a received message that tell where it came from.
     const fn area(self) -> usize {
         match self {
-            Self::Rc | Self::Uc => 0,
             Self::Ud => 40,
+            _ => 0,
         }
     }
 }

@@ -17,17 +17,17 @@ use super::{PingpongArgs, Transport};
 use crate::cli::output::{Failure, print, random_u64};
 use crate::cli::text::count;
 
-const RECEIVE: u64 = 1;
-const SEND: u64 = 2;
+pub(super) const RECEIVE: u64 = 1;
+pub(super) const SEND: u64 = 2;
 /// What both programs fill their buffers with.
-const FILLER: u8 = 0x7b;
+pub(super) const FILLER: u8 = 0x7b;
 /// The queue key of the ibv_ud_pingpong program.
 const QKEY: QKey = QKey::new(0x1111_1111);
 /// With checking, the first byte of each page is zero.
-const PAGE: usize = 4096;
+pub(super) const PAGE: usize = 4096;
 /// How long the end stays when it has all it wants: the acknowledgement of the peer's last message
 /// may have been lost, and nobody else can repeat it.
-const STAY: Duration = Duration::from_millis(200);
+pub(super) const STAY: Duration = Duration::from_millis(200);
 
 /// One end of the pingpong.
 struct End<'a> {
@@ -61,6 +61,9 @@ struct Report {
 
 /// Runs the subcommand.
 pub(super) fn run(args: &PingpongArgs) -> Result<ExitCode, Failure> {
+    if matches!(args.transport, Transport::Srq | Transport::Xsrq) {
+        return super::shared::run(args);
+    }
     let context = args.device.open()?;
     let mut end = End::new(args, &context)?;
     let server = args.host.is_none().then(|| Server::listen(args.port)).transpose()?;
@@ -90,7 +93,7 @@ pub(super) fn run(args: &PingpongArgs) -> Result<ExitCode, Failure> {
 }
 
 /// Whether every packet is in the capture, if there is one.
-fn check_capture(context: &Context) -> Result<(), Failure> {
+pub(super) fn check_capture(context: &Context) -> Result<(), Failure> {
     match context.counters()?.link.unrecorded {
         0 => Ok(()),
         missing => Err(Failure::usage(format!(
@@ -101,7 +104,7 @@ fn check_capture(context: &Context) -> Result<(), Failure> {
     }
 }
 
-fn connect_options(args: &PingpongArgs) -> ConnectOptions {
+pub(super) fn connect_options(args: &PingpongArgs) -> ConnectOptions {
     ConnectOptions {
         gid_index: args.gid_idx,
         access: Access::LOCAL_WRITE,
@@ -111,12 +114,12 @@ fn connect_options(args: &PingpongArgs) -> ConnectOptions {
     }
 }
 
-fn print_address(which: &str, endpoint: &Endpoint) -> Result<(), Failure> {
+pub(super) fn print_address(which: &str, endpoint: &Endpoint) -> Result<(), Failure> {
     let (number, psn, gid) = (endpoint.number, endpoint.psn.value(), endpoint.gid.address());
     print(&format!("  {which} address:  LID 0x0000, QPN {number}, PSN 0x{psn:06x}, GID {gid}"))
 }
 
-fn report(args: &PingpongArgs, seconds: f64) -> Result<(), Failure> {
+pub(super) fn report(args: &PingpongArgs, seconds: f64) -> Result<(), Failure> {
     let iterations = args.iters;
     let bytes = u64::from(args.size) * iterations * 2;
     let megabits = bytes as f64 * 8.0 / 1e6 / seconds;
@@ -151,6 +154,42 @@ fn advice(status: CompletionStatus) -> &'static str {
              same --size and --mtu"
         }
         _ => "",
+    }
+}
+
+/// A work request that failed, as the last words of the program.
+pub(super) fn failed(completion: &Completion, received: u64) -> Failure {
+    let what = if completion.kind.is_receive() { "receive" } else { "send" };
+    Failure::bad(format!(
+        "a {what} failed after {received} exchanges: {} (status {}){}",
+        completion.status,
+        completion.status as u8,
+        advice(completion.status)
+    ))
+}
+
+/// Whether message `number`, of `length` bytes at `start` of a buffer, is as expected.
+pub(super) fn check_message(
+    expected: &[u8],
+    buffer: &MemoryRegion,
+    start: usize,
+    length: usize,
+    number: u64,
+) -> Result<(), Failure> {
+    if length != expected.len() {
+        return Err(Failure::bad(format!(
+            "message {number} has {length} bytes instead of {}: give both ends the same --size",
+            expected.len()
+        )));
+    }
+    let arrived = buffer.to_vec(start, expected.len())?;
+    match arrived.iter().zip(expected).position(|(is, should)| is != should) {
+        None => Ok(()),
+        Some(at) => Err(Failure::bad(format!(
+            "message {number}: byte {at} is 0x{:02x} instead of 0x{:02x} (does the client \
+             check too? -c changes what it sends)",
+            arrived[at], expected[at]
+        ))),
     }
 }
 
@@ -201,7 +240,7 @@ impl<'a> End<'a> {
     fn open(&self, psn: Psn) -> Result<(), Failure> {
         match self.args.transport {
             Transport::Ud => Ok(self.pair.start_datagrams(QKEY, psn)?),
-            Transport::Rc | Transport::Uc => Ok(self.pair.initialize(Access::LOCAL_WRITE)?),
+            _ => Ok(self.pair.initialize(Access::LOCAL_WRITE)?),
         }
     }
 
@@ -264,14 +303,7 @@ impl<'a> End<'a> {
 
     fn handle(&mut self, completion: &Completion) -> Result<(), Failure> {
         if !completion.status.is_success() {
-            let what = if completion.kind.is_receive() { "receive" } else { "send" };
-            return Err(Failure::bad(format!(
-                "a {what} failed after {} exchanges: {} (status {}){}",
-                self.received,
-                completion.status,
-                completion.status as u8,
-                advice(completion.status)
-            )));
+            return Err(failed(completion, self.received));
         }
         if completion.kind.is_receive() {
             self.check(completion)?;
@@ -292,24 +324,9 @@ impl<'a> End<'a> {
 
     fn check(&self, completion: &Completion) -> Result<(), Failure> {
         let Some(expected) = &self.expected else { return Ok(()) };
-        let number = self.received + 1;
         let area = self.args.transport.area();
-        if completion.length as usize != area + expected.len() {
-            return Err(Failure::bad(format!(
-                "message {number} has {} bytes instead of {}: give both ends the same --size",
-                completion.length as usize - area,
-                expected.len()
-            )));
-        }
-        let arrived = self.buffer.to_vec(area, expected.len())?;
-        match arrived.iter().zip(expected).position(|(is, should)| is != should) {
-            None => Ok(()),
-            Some(at) => Err(Failure::bad(format!(
-                "message {number}: byte {at} is 0x{:02x} instead of 0x{:02x} (does the client \
-                 check too? -c changes what it sends)",
-                arrived[at], expected[at]
-            ))),
-        }
+        let length = completion.length as usize - area;
+        check_message(expected, &self.buffer, area, length, self.received + 1)
     }
 
     fn next_completions(&self, batch: &mut [Completion]) -> Result<usize, Failure> {
@@ -347,7 +364,7 @@ impl<'a> End<'a> {
             self.received,
             self.sent,
             match self.args.transport {
-                Transport::Rc => {
+                Transport::Rc | Transport::Srq | Transport::Xsrq => {
                     "the peer may have stopped, or the two ends differ in --iters, --size or --mtu"
                 }
                 Transport::Uc | Transport::Ud => {

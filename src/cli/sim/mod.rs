@@ -1,5 +1,6 @@
 //! `uroce sim`: the simulator, one seed or many, or every schedule of small scenarios.
 
+mod fabric;
 mod output;
 
 use std::fs::File;
@@ -56,6 +57,8 @@ pub struct SimArgs {
     /// When to use colours; auto heeds NO_COLOR
     #[arg(long, value_enum, default_value_t, value_name = "WHEN")]
     color: ColorChoice,
+    #[command(flatten)]
+    fabric: fabric::FabricArgs,
 }
 
 const HELP: &str = "\
@@ -72,6 +75,10 @@ a receive was posted (rnr), or its PSN was near the wrap; \"-\" is what cannot b
 --faults knows loss=P%, duplicate=P%, reorder=P%, corrupt=P%, ce=P%, delay=T, rate=R, qp=N,
 opcode=NAME, seed=N.
 
+--scenario runs flows through one switch, with marks (ECN), congestion notifications (CNPs) and
+rates (DCQCN), and shows what each flow gets over time. --scenario list explains them; the fields of
+its --json are in docs/congestion.md.
+
 Fates of --schedule: . delivered, x lost, 2 twice, d late, c corrupt.
 
 Exit status: 0 if every promise was kept, 1 if one was broken, 2 for wrong usage or input/output.
@@ -84,6 +91,9 @@ packets}, failures: list of {replay, rule, text, time, events}.";
 pub fn run(args: &SimArgs) -> Result<ExitCode, Failure> {
     check(args)?;
     let palette = Palette::new(args.color);
+    if let Some(name) = &args.fabric.scenario {
+        return fabric::run(&args.fabric, name, first_seed(args), args.json, palette);
+    }
     if args.exhaustive {
         let reports = run_exhaustive(args);
         return output::exhaustive(args, &reports, palette);

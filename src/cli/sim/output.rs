@@ -91,7 +91,13 @@ fn describe(scenario: &Scenario) -> String {
         .unacked
         .iter()
         .map(|plan| format!("{} on {} ({} requests)", plan.kind, plan.node, plan.requests.len()));
-    let connections: Vec<String> = connections.into_iter().chain(unacked).collect();
+    let shared = scenario.shared.iter().flat_map(|shared| {
+        shared.links.iter().map(|link| {
+            let requests = link.requests.len();
+            format!("{:?} from {} to shared queues ({requests} requests)", link.kind, link.node)
+        })
+    });
+    let connections: Vec<String> = connections.into_iter().chain(unacked).chain(shared).collect();
     let family = if scenario.ipv6 { "IPv6" } else { "IPv4" };
     let nodes = count(scenario.nodes.len() as u64, "node");
     let connections = connections.join(", ");

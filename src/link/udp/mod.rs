@@ -11,6 +11,7 @@
 //! that the kernel cut from one burst count up from 0. A receiver cannot see either.
 
 mod control;
+mod group;
 mod holder;
 mod open;
 mod receive;
@@ -27,14 +28,17 @@ use socket2::Socket;
 use self::receive::{BATCH, Datagram, ReceiveBatch};
 use self::send::{Cut, MAX_BURST_BYTES, MAX_SEGMENTS};
 use self::sender::Sender;
-use super::{Link, LinkStatistics, is_sendable};
+use super::{JoinError, Link, LinkStatistics, is_sendable};
 use crate::engine::{IdentificationRule, Port, PortCapabilities, SourcePorts};
 use crate::wire::{Flow, Identification, ReceivedBurst, SentBurst};
 
+pub use self::group::{GroupSockets, open_group_socket};
 pub use self::holder::PortHolder;
 pub use self::open::{UdpError, UdpOptions};
 pub use self::sys::ReceiveQueue;
 
+/// Bytes in one call that say that much is waiting, as a full batch does.
+const MUCH: usize = 64 * 1024;
 /// The largest IP packet, whatever the interface says.
 const MAX_MTU: usize = 65_535;
 
@@ -43,6 +47,7 @@ pub struct UdpLink {
     options: UdpOptions,
     capabilities: PortCapabilities,
     receiver: Option<Receiver>,
+    groups: GroupSockets<Socket>,
     sender: Sender,
     descriptors: Vec<RawFd>,
     statistics: LinkStatistics,
@@ -54,6 +59,8 @@ struct Receiver {
     coalescing: bool,
     /// The socket's own count of drops when it was last told.
     dropped: u32,
+    /// The queue was more than half full when a call that took much out of it had ended.
+    is_pressed: bool,
 }
 
 impl UdpLink {
@@ -76,8 +83,13 @@ impl UdpLink {
             source_ports: SourcePorts::Only(sender.ports.clone()),
         };
         let descriptors = receiver.iter().map(|receiver| receiver.socket.as_raw_fd()).collect();
-        let statistics = LinkStatistics::default();
-        Ok(Self { options, capabilities, receiver, sender, descriptors, statistics })
+        let (groups, statistics) = (GroupSockets::default(), LinkStatistics::default());
+        Ok(Self { options, capabilities, receiver, groups, sender, descriptors, statistics })
+    }
+
+    /// How it was opened.
+    pub fn options(&self) -> &UdpOptions {
+        &self.options
     }
 
     /// Whether the kernel cuts bursts into datagrams.
@@ -148,22 +160,16 @@ impl Receiver {
             batch: ReceiveBatch::new(),
             coalescing: opened.coalescing,
             dropped: 0,
+            is_pressed: false,
         })
     }
 
-    /// Receives up to `wanted` datagrams; 0 when none waits.
-    fn fetch(&mut self, wanted: usize) -> usize {
-        // An error other than "nothing waits" is one that ICMP left on the socket: it is told
-        // once, and the datagrams are behind it.
-        let attempts = [(); 2];
-        attempts
-            .iter()
-            .find_map(|()| match self.batch.receive(self.socket.as_fd(), wanted) {
-                Ok(count) => Some(count),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Some(0),
-                Err(_) => None,
-            })
-            .unwrap_or(0)
+    /// Notes whether the queue is more than half full. Asking costs a system call, so it is done only
+    /// where so much was waiting that this hardly counts.
+    fn look(&mut self, was_deep: bool) {
+        self.is_pressed = was_deep
+            && sys::receive_queue(self.socket.as_fd())
+                .is_ok_and(|queue| queue.used > queue.limit / 2);
     }
 
     /// Adds the drops that the kernel tells of to `overflowed`.
@@ -181,24 +187,32 @@ impl Port for UdpLink {
     }
 
     fn receive(&mut self, budget: usize, sink: &mut dyn FnMut(&ReceivedBurst<'_>)) -> usize {
-        let Some(receiver) = &mut self.receiver else { return 0 };
-        let mut packets = 0;
+        let mut packets = self.groups.receive(budget, |_| true, sink);
+        let Some(receiver) = &mut self.receiver else { return packets };
+        let (mut bytes, mut is_deep) = (0, false);
         while packets < budget {
             let wanted = BATCH.min(budget - packets);
-            let count = receiver.fetch(wanted);
+            let count = receiver.batch.fetch(receiver.socket.as_fd(), wanted);
             for index in 0..count {
                 receiver.note_drops(index, &mut self.statistics.overflowed);
                 let datagram = receiver.batch.datagram(index);
+                bytes += datagram.bytes.len();
                 let delivered =
                     deliver(&datagram, self.options.address, &mut self.statistics, sink);
                 // One that is discarded counts too: a flood of them must not keep us here.
                 packets += delivered.max(1);
             }
+            is_deep = count == BATCH;
             if count < wanted {
                 break;
             }
         }
+        receiver.look(is_deep || bytes >= MUCH);
         packets
+    }
+
+    fn is_pressed(&mut self) -> bool {
+        self.receiver.as_ref().is_some_and(|receiver| receiver.is_pressed)
     }
 
     fn transmit(
@@ -230,8 +244,23 @@ impl Link for UdpLink {
         &self.descriptors
     }
 
+    fn join(&mut self, group: IpAddr) -> Result<(), JoinError> {
+        if self.groups.socket_of(group).is_none() {
+            let socket = open_group_socket(&self.options, group)?;
+            self.descriptors.push(socket.as_raw_fd());
+            self.groups.add(group, socket);
+        }
+        Ok(())
+    }
+
+    fn leave(&mut self, group: IpAddr) {
+        if let Some(socket) = self.groups.remove(&self.options, group) {
+            self.descriptors.retain(|descriptor| *descriptor != socket.as_raw_fd());
+        }
+    }
+
     fn statistics(&self) -> LinkStatistics {
-        self.statistics
+        self.statistics.plus(&self.groups.statistics())
     }
 }
 

@@ -17,6 +17,9 @@ const DEFAULT_RECEIVE_BUFFER: usize = 4 << 20;
 /// Enough for every burst that one flush holds.
 const SEND_BUFFER: usize = 4 << 20;
 
+/// Binds a socket to the interface with an index (asm-generic/socket.h).
+const SO_BINDTOIFINDEX: libc::c_int = 62;
+
 /// How to open a [`super::UdpLink`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UdpOptions {
@@ -149,6 +152,49 @@ pub(super) fn receive_socket(options: &UdpOptions) -> Result<ReceiveSocket, UdpE
     Ok(ReceiveSocket { socket, coalescing })
 }
 
+/// Opens a socket that receives on the port of a group, which it has joined on the interface of our
+/// address. What is sent to the group elsewhere on this host is not ours.
+pub(super) fn group_socket(options: &UdpOptions, group: IpAddr) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(SocketAddr::new(group, 0)), Type::DGRAM, None)?;
+    socket.set_nonblocking(true)?;
+    socket.set_reuse_address(true)?;
+    report_arrivals(&socket, group)?;
+    grow_receive_buffer(&socket, options.receive_buffer)?;
+    if options.coalescing {
+        // Without it datagrams come one by one.
+        let _ = sys::set_option(socket.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 1);
+    }
+    let descriptor = socket.as_fd();
+    if group.is_ipv6() {
+        socket.set_only_v6(true)?;
+        if options.scope != 0 {
+            // An IPv6 membership does not look at the interface, so the socket has to.
+            let interface = options.scope as libc::c_int;
+            sys::set_option(descriptor, libc::SOL_SOCKET, SO_BINDTOIFINDEX, interface)?;
+        }
+    } else {
+        sys::set_option(descriptor, libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, 0)?;
+    }
+    socket.bind(&SockAddr::from(options.socket_address(group, options.port)))?;
+    match (group, options.address) {
+        (IpAddr::V4(group), IpAddr::V4(own)) => {
+            sys::join_group_v4(socket.as_fd(), group, own, options.scope)?;
+        }
+        (IpAddr::V6(group), _) => socket.join_multicast_v6(&group, options.scope)?,
+        (IpAddr::V4(_), IpAddr::V6(_)) => return Err(io::ErrorKind::InvalidInput.into()),
+    }
+    Ok(socket)
+}
+
+/// Whether the kernel knows a way to the group from our address and interface.
+pub(super) fn check_route(options: &UdpOptions, group: IpAddr) -> io::Result<()> {
+    let local = options.socket_address(options.address, 0);
+    let socket = Socket::new(Domain::for_address(local), Type::DGRAM, None)?;
+    socket.bind(&SockAddr::from(local))?;
+    super::group::prepare_sender(options, &socket)?;
+    socket.connect(&SockAddr::from(options.socket_address(group, options.port)))
+}
+
 /// Opens the sockets to send from, each with its source port, at least one.
 pub(super) fn send_sockets(options: &UdpOptions) -> Result<Vec<(u16, Socket)>, UdpError> {
     if !options.source_ports.is_empty() {
@@ -193,6 +239,8 @@ fn next_send_socket(
     let socket = new_socket(options)?;
     let refused = |action| move |error| UdpError::System { action, address, error };
     sys::discard_arrivals(socket.as_fd()).map_err(refused("close a sending socket to arrivals"))?;
+    super::group::prepare_sender(options, &socket)
+        .map_err(refused("choose the interface for multicast groups"))?;
     // A smaller buffer than asked for only means that the kernel refuses sends earlier.
     if sys::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, SEND_BUFFER as i32)
         .is_err()

@@ -62,7 +62,7 @@ impl ReceiveBatch {
     ///
     /// # Errors
     /// What the kernel answers; `WouldBlock` when nothing waits.
-    pub(super) fn receive(&mut self, socket: BorrowedFd<'_>, wanted: usize) -> io::Result<usize> {
+    fn receive(&mut self, socket: BorrowedFd<'_>, wanted: usize) -> io::Result<usize> {
         let wanted = wanted.min(BATCH);
         self.prepare(wanted);
         // SAFETY: `prepare` has pointed the first `wanted` headers at memory of this value that
@@ -77,6 +77,21 @@ impl ReceiveBatch {
             )
         };
         usize::try_from(result).map_err(|_| io::Error::last_os_error())
+    }
+
+    /// Receives up to `wanted` datagrams; 0 when none waits.
+    pub(super) fn fetch(&mut self, socket: BorrowedFd<'_>, wanted: usize) -> usize {
+        // An error other than "nothing waits" is one that ICMP left on the socket: it is told
+        // once, and the datagrams are behind it.
+        let attempts = [(); 2];
+        attempts
+            .iter()
+            .find_map(|()| match self.receive(socket, wanted) {
+                Ok(count) => Some(count),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Some(0),
+                Err(_) => None,
+            })
+            .unwrap_or(0)
     }
 
     fn prepare(&mut self, wanted: usize) {

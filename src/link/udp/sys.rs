@@ -2,6 +2,7 @@
 //! Socket options that neither std nor socket2 offers.
 
 use std::io;
+use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// Sets an option whose value is an int.
@@ -19,6 +20,61 @@ pub(super) fn set_option(
             name,
             (&raw const value).cast(),
             size_of_val(&value) as libc::socklen_t,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Datagrams to groups leave through the interface with this index, or that of the address if 0.
+pub(super) fn send_groups_through(
+    socket: BorrowedFd<'_>,
+    address: Ipv4Addr,
+    interface: u32,
+) -> io::Result<()> {
+    set_group_option(socket, libc::IP_MULTICAST_IF, Ipv4Addr::UNSPECIFIED, address, interface)
+}
+
+/// Joins a group on the interface with this index, or that of the address if 0.
+pub(super) fn join_group_v4(
+    socket: BorrowedFd<'_>,
+    group: Ipv4Addr,
+    address: Ipv4Addr,
+    interface: u32,
+) -> io::Result<()> {
+    set_group_option(socket, libc::IP_ADD_MEMBERSHIP, group, address, interface)
+}
+
+/// Ends [`join_group_v4`] with the same arguments.
+pub(super) fn leave_group_v4(
+    socket: BorrowedFd<'_>,
+    group: Ipv4Addr,
+    address: Ipv4Addr,
+    interface: u32,
+) -> io::Result<()> {
+    set_group_option(socket, libc::IP_DROP_MEMBERSHIP, group, address, interface)
+}
+
+fn set_group_option(
+    socket: BorrowedFd<'_>,
+    name: libc::c_int,
+    group: Ipv4Addr,
+    address: Ipv4Addr,
+    interface: u32,
+) -> io::Result<()> {
+    let in_network_order = |address: Ipv4Addr| libc::in_addr { s_addr: u32::from(address).to_be() };
+    let request = libc::ip_mreqn {
+        imr_multiaddr: in_network_order(group),
+        imr_address: in_network_order(address),
+        imr_ifindex: interface as libc::c_int,
+    };
+    // SAFETY: pointer and length describe `request`, which outlives the call.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_IP,
+            name,
+            (&raw const request).cast(),
+            size_of_val(&request) as libc::socklen_t,
         )
     };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }

@@ -16,6 +16,7 @@ mod defect;
 mod memory;
 mod model;
 mod queue;
+mod shared;
 #[cfg(test)]
 mod tests;
 mod unacked;
@@ -29,6 +30,7 @@ pub use model::{
     Action, Allowance, Change, Local, MemoryId, Place, QueueId, ReceiveModel, SendModel,
 };
 
+pub use shared::{LinkDefect, LinkEffect, LinkId, LinkPort, LinkSend, SharedId};
 pub use unacked::{UnackedDefect, UnackedId, UnackedPort, UnackedSend};
 pub use violation::{Rule, Violation};
 
@@ -49,6 +51,7 @@ pub struct Oracle {
     queues: Vec<QueuePairModel>,
     words: BTreeMap<(MemoryId, usize), Word>,
     unacked: Vec<UnackedQueue>,
+    shared: shared::Shared,
 }
 
 impl Oracle {

@@ -1,6 +1,7 @@
 //! A queue pair without acknowledgements, as its application keeps it.
 
 use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use crate::engine::QueuePairOptions;
@@ -43,7 +44,7 @@ pub(in super::super) struct UnackedEnd {
     pub(in super::super) id: UnackedId,
     /// Sources, then what the peer may write, then receives.
     pub(super) region: Registered,
-    /// By number of peer; none for an unreliable connection.
+    /// By number of peer, and the group's behind them; none for an unreliable connection.
     pub(super) handles: Vec<AddressHandleId>,
     /// Next request and next receive of the plan.
     pub(in super::super) cursor: usize,
@@ -135,6 +136,7 @@ impl World {
         let id = self.oracle.open_unacked(UnackedPort {
             number: queues.number().value(),
             address: address(plan.node, self.scenario.ipv6),
+            machine: plan.node,
             is_datagram: plan.is_datagram(),
             keeps_order: network.keeps_order(),
             may_repeat: network.repeats(),
@@ -169,16 +171,30 @@ impl World {
             self.modify_pair(plan.node, queue_pair, attributes);
         }
         if plan.is_datagram() {
-            let handles = (0..plan.peers.len()).map(|peer| self.address_handle(number, peer));
+            let handles = (0..=plan.peers.len()).map(|peer| self.address_handle(number, peer));
             self.unacked[number].handles = handles.collect();
+        }
+        if plan.joins {
+            let group = group(self.scenario.ipv6);
+            let engine = &mut self.nodes[plan.node].engine;
+            engine.attach_multicast(queue_pair, group).expect("the limits allow it");
+            self.network.join(self.channel_of(number), plan.node);
         }
     }
 
-    /// A new address handle for the way to a peer.
+    /// The queue pairs that are attached to the group.
+    pub(super) fn group_members(&self) -> Vec<UnackedId> {
+        self.unacked.iter().filter(|end| end.plan.joins).map(|end| end.id).collect()
+    }
+
+    /// A new address handle for the way to a peer, or behind the last to the group.
     pub(super) fn address_handle(&mut self, number: usize, peer: usize) -> AddressHandleId {
         let plan = &self.unacked[number].plan;
-        let other = self.unacked[plan.peers[peer]].plan.node;
-        let vector = way(other, self.scenario.ipv6, plan.ecn);
+        let to = match plan.peers.get(peer) {
+            Some(peer) => address(self.unacked[*peer].plan.node, self.scenario.ipv6),
+            None => group(self.scenario.ipv6),
+        };
+        let vector = way(to, plan.ecn);
         let node = &mut self.nodes[plan.node];
         node.engine.create_address_handle(node.domain, &vector).expect("the limits allow it")
     }
@@ -193,7 +209,7 @@ impl World {
                 ..QueuePairAttributes::to_state(QueuePairState::Init)
             },
             QueuePairAttributes {
-                address: Some(way(peer.plan.node, self.scenario.ipv6, plan.ecn)),
+                address: Some(way(address(peer.plan.node, self.scenario.ipv6), plan.ecn)),
                 path_mtu: Some(plan.path_mtu),
                 destination: Some(peer.queues.number()),
                 receive_psn: Some(Psn::new(peer.plan.psn)),
@@ -223,7 +239,15 @@ fn datagram_steps(plan: &UnackedPlan) -> [QueuePairAttributes; 3] {
     ]
 }
 
-fn way(node: usize, ipv6: bool, ecn: bool) -> AddressVector {
+fn way(to: IpAddr, ecn: bool) -> AddressVector {
     let traffic_class = if ecn { 2 } else { 0 };
-    AddressVector { traffic_class, ..AddressVector::new(0, address(node, ipv6)) }
+    AddressVector { traffic_class, ..AddressVector::new(0, to) }
+}
+
+/// The group of all scenarios.
+pub(super) fn group(ipv6: bool) -> IpAddr {
+    match ipv6 {
+        true => Ipv6Addr::new(0xff15, 0, 0, 0, 0, 0, 0, 0x51).into(),
+        false => Ipv4Addr::new(239, 5, 1, 1).into(),
+    }
 }

@@ -12,6 +12,8 @@ pub struct UnackedRequest {
     pub operation: Operation,
     /// Which of the plan's peers it is for.
     pub peer: usize,
+    /// It is for the group and not for a peer (datagrams).
+    pub to_group: bool,
     /// Bytes of the message.
     pub length: usize,
     /// Local segments; 0 means inline.
@@ -32,6 +34,7 @@ impl UnackedRequest {
         Self {
             operation,
             peer: 0,
+            to_group: false,
             length,
             segments: 1,
             signaled: true,
@@ -63,6 +66,8 @@ pub struct UnackedPlan {
     /// Numbers of the scenario's plans that it sends to: one for an unreliable connection, and that
     /// one names it in turn.
     pub peers: Vec<usize>,
+    /// It is attached to the group (datagrams).
+    pub joins: bool,
     /// Largest payload of a packet of an unreliable connection.
     pub path_mtu: PathMtu,
     /// PSN of its first packet.

@@ -4,7 +4,7 @@ use crate::queue::{
     Attachment, CompletionKind, Datagram, Payload, ReceiveRequest, Remote, SendFlags,
     SendOperation, SendRequest, Sge,
 };
-use crate::wire::{Immediate, Lkey, QKey, Rkey};
+use crate::wire::{Immediate, Lkey, QKey, Qpn, Rkey};
 
 use super::super::matrix::Row;
 use super::super::node::GUARD;
@@ -14,7 +14,7 @@ use super::super::oracle::{
 use super::super::posting::{BOGUS, Source, first_with_bytes, refused, spoil_first};
 use super::super::scenario::Operation;
 use super::super::world::{LOOK_AGAIN, World};
-use super::end::{FAREWELL, PostedUnacked, QKEY, SOURCES, TARGETS};
+use super::end::{FAREWELL, PostedUnacked, QKEY, SOURCES, TARGETS, group};
 use super::plan::{PlannedReceive, UnackedRequest};
 use super::random::LONGEST;
 
@@ -165,7 +165,7 @@ impl World {
         outcome.map_err(|error| refused(this.queues.number(), "send request", id, &error))?;
         let text = note(&planned, id, &target);
         let text = format!("{} posts {text}", this.queues.number());
-        let (queue, to) = (this.id, this.plan.peers[planned.peer]);
+        let (queue, peer) = (this.id, this.plan.peers[planned.peer]);
         let signaled = signaled || this.plan.signal_all;
         this.sends.push_back(posted(
             id,
@@ -176,7 +176,8 @@ impl World {
         self.network.trace.note(self.now, text);
         let model = UnackedSend {
             id,
-            to: self.unacked[to].id,
+            to: if planned.to_group { self.group_members() } else { vec![self.unacked[peer].id] },
+            group: planned.to_group.then(|| group(self.scenario.ipv6)),
             kind: if is_write(&planned) { CompletionKind::Write } else { CompletionKind::Send },
             target: target.place,
             message: target.message,
@@ -268,8 +269,12 @@ impl World {
 
     fn datagram(&mut self, number: usize, planned: &UnackedRequest) -> Datagram {
         let this = &self.unacked[number];
-        let queue_pair = self.unacked[this.plan.peers[planned.peer]].queues.number();
-        let mut address = this.handles[planned.peer];
+        let (queue_pair, mut address) = if planned.to_group {
+            (Qpn::MULTICAST, this.handles[this.plan.peers.len()])
+        } else {
+            let peer = this.plan.peers[planned.peer];
+            (self.unacked[peer].queues.number(), this.handles[planned.peer])
+        };
         let qkey = match planned.defect {
             Some(UnackedDefect::QueueKey) => QKey::new(QKEY.value() ^ 1 << self.rng.below(31)),
             _ if planned.own_key => QKey::new(0x8000_0000 | self.rng.next_u32()),
@@ -334,6 +339,7 @@ const fn is_write(planned: &UnackedRequest) -> bool {
 
 fn posted(id: u64, planned: &UnackedRequest, is_datagram: bool, mtu: usize) -> PostedUnacked {
     let row = match (is_datagram, is_write(planned)) {
+        (true, _) if planned.to_group => Row::UdGroup,
         (true, _) => Row::UdSend,
         (false, true) => Row::UcWrite,
         (false, false) => Row::UcSend,

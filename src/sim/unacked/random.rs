@@ -75,6 +75,7 @@ fn end(
         kind,
         node,
         peers,
+        joins: kind == QueuePairKind::Ud && rng.chance(2, 3),
         path_mtu,
         psn: psn & 0x00ff_ffff,
         ecn: rng.chance(3, 4),
@@ -95,7 +96,10 @@ fn receives(rng: &mut Rng, plans: &[UnackedPlan], number: usize) -> Vec<PlannedR
     let this = &plans[number];
     let area = if this.is_datagram() { AREA } else { 0 };
     let senders = plans.iter().flat_map(|plan| {
-        let is_for_this = move |one: &&UnackedRequest| plan.peers[one.peer] == number;
+        let is_for_this = move |one: &&UnackedRequest| match one.to_group {
+            true => this.joins,
+            false => plan.peers[one.peer] == number,
+        };
         plan.requests.iter().filter(is_for_this)
     });
     let lengths: Vec<usize> = senders
@@ -139,6 +143,7 @@ fn request(rng: &mut Rng, kind: QueuePairKind, path_mtu: PathMtu) -> UnackedRequ
     let length = length.min(most) as usize;
     let is_inline = length <= 128 && rng.chance(1, 3);
     UnackedRequest {
+        to_group: is_datagram && rng.chance(1, 3),
         segments: if is_inline { 0 } else { rng.between(1, 5) as usize },
         signaled: rng.chance(2, 3),
         solicited: operation.is_message() && rng.chance(1, 3),
@@ -188,6 +193,7 @@ fn defective(rng: &mut Rng, kind: QueuePairKind, path_mtu: PathMtu) -> UnackedRe
         _ => rng.between(1, SMALL),
     };
     UnackedRequest {
+        to_group: is_datagram && defect != Defect::HandleDestroyed && rng.chance(1, 3),
         segments: rng.between(1, 4) as usize,
         signaled: rng.chance(1, 2),
         defect: Some(defect),

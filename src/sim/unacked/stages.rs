@@ -44,10 +44,11 @@ impl World {
 
     /// All sends have ended, and none of their packets is on its way.
     fn is_unacked_quiet(&self) -> bool {
-        (0..self.unacked.len()).all(|number| {
-            self.oracle.outstanding_unacked_sends(self.unacked[number].id) == 0
-                && self.network.is_silent_to(self.channel_of(number))
-        })
+        self.network.is_group_silent()
+            && (0..self.unacked.len()).all(|number| {
+                self.oracle.outstanding_unacked_sends(self.unacked[number].id) == 0
+                    && self.network.is_silent_to(self.channel_of(number))
+            })
     }
 
     fn bid_farewell(&mut self) -> Result<(), Violation> {

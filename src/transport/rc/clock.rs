@@ -35,6 +35,17 @@ pub(super) struct RetryClock {
     sample: Option<(Psn, Instant)>,
     /// The oldest PSN when a NAK last made us step back: at the same place, only a timer may.
     stepped_back_at: Option<Psn>,
+    /// When answers last made us step back, and up to which PSN packets had been sent then.
+    stepped_back: Option<(Instant, Psn)>,
+}
+
+/// What asks for a step back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// An answer beyond one that is missing.
+    Implied,
+    /// A sequence NAK.
+    Explicit,
 }
 
 /// What is due.
@@ -145,8 +156,24 @@ impl RetryClock {
 
     /// A NAK asks for a step back at `oldest`. Only the first one at a place is followed; later
     /// ones there would start a second copy of everything.
-    pub(super) fn may_step_back(&self, oldest: Psn) -> bool {
-        self.rnr_until.is_none() && self.stepped_back_at != Some(oldest)
+    ///
+    /// Nor is one about packets that the last step back sent again followed before an answer to them
+    /// can be here: it speaks of the stream that was under way then. Where two streams of the same packets interleave, each
+    /// packet of the newer one moves the oldest PSN, and the next of the older one lies beyond it:
+    /// each such pair would start another stream, until nothing gets through any more.
+    pub(super) fn may_step_back(
+        &self,
+        base: &Base,
+        ctx: &Context<'_>,
+        oldest: Psn,
+        asked: Asked,
+    ) -> bool {
+        let answerable = self.stepped_back.is_none_or(|(at, highest)| {
+            let path = base.peer.as_ref().map(|peer| ctx.paths.get(peer.path));
+            let wait = path.map_or(0, |path| path.answer_time(asked == Asked::Explicit));
+            ctx.now - at >= wait || !oldest.is_before(highest)
+        });
+        self.rnr_until.is_none() && self.stepped_back_at != Some(oldest) && answerable
     }
 
     /// Uses up a retry. Returns whether there was one.
@@ -156,9 +183,16 @@ impl RetryClock {
         left
     }
 
-    /// Notes a step back at `oldest` after a NAK.
-    pub(super) fn stepped_back(&mut self, base: &Base, ctx: &Context<'_>, oldest: Psn) {
+    /// Notes a step back at `oldest` after a NAK; packets up to `highest` had been sent.
+    pub(super) fn stepped_back(
+        &mut self,
+        base: &Base,
+        ctx: &Context<'_>,
+        oldest: Psn,
+        highest: Psn,
+    ) {
         self.stepped_back_at = Some(oldest);
+        self.stepped_back = Some((ctx.now, highest));
         self.probing = false;
         self.arm_probe(base, ctx);
     }
@@ -169,6 +203,13 @@ impl RetryClock {
         self.probing = true;
         self.ask = true;
         self.arm_probe(base, ctx);
+    }
+
+    /// The pause is over: one packet shows whether a receive is there now, and the rest waits for
+    /// its answer.
+    pub(super) fn resume_with_one(&mut self) {
+        self.probing = true;
+        self.ask = true;
     }
 
     /// The local ACK timeout runs anew.

@@ -3,7 +3,7 @@
 use super::requester::{Outstanding, Requester};
 use crate::queue::{CompletionStatus, SendOperation};
 use crate::transport::context::{Base, Context};
-use crate::transport::requests::{complete_send, release};
+use crate::transport::requests::{complete_send, count_finished, release};
 use crate::wire::Psn;
 
 /// The completion queue had no room.
@@ -26,6 +26,7 @@ impl Requester {
             self.unfinished_reads -= u32::from(front.needs_response());
             let signaled = front.flags.signaled || base.signal_all;
             release(base, front.position.wrapping_add(1), signaled);
+            count_finished(ctx, &front.operation);
             if signaled {
                 complete(base, ctx, &front, CompletionStatus::Success)?;
             }

@@ -2,6 +2,8 @@
 
 mod clock;
 mod complete;
+mod credit;
+mod placing;
 mod reply;
 mod requester;
 mod responder;

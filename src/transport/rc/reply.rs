@@ -9,6 +9,7 @@
 //! against 6.9 with the ACK after it). One that is asked for inside of a message is not held.
 
 use super::responder::Responder;
+use crate::memory::Accessor;
 use crate::queue::Access;
 use crate::time::{Instant, MICROSECOND};
 use crate::transport::burst::BurstWriter;
@@ -16,7 +17,7 @@ use crate::transport::context::{Base, Context};
 use crate::transport::counters::Counter;
 use crate::transport::fault::Fault;
 use crate::transport::segment::packets_of;
-use crate::wire::{Aeth, Credits, Headers, Message, Msn, NakCode, Psn, Reth, RnrTimer, Syndrome};
+use crate::wire::{Aeth, Headers, Message, Msn, NakCode, Psn, Reth, RnrTimer, Syndrome};
 
 /// How long a plain ACK is held at most.
 pub(crate) const ACK_HOLD: u64 = 5 * MICROSECOND;
@@ -38,15 +39,19 @@ pub(super) struct Job {
 /// What a reply carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// READ responses, `next` of `packets` still to send.
-    Read { reth: Reth, packets: u32, next: u32 },
+    /// READ responses, `next` of `packets` still to send, as far as `access` reaches.
+    Read { reth: Reth, access: Accessor, packets: u32, next: u32 },
     /// What an atomic found.
     Atomic { original: u64 },
+    /// An ATOMIC WRITE or a FLUSH is done.
+    Done,
 }
 
 impl Answer {
-    pub(super) fn read(reth: Reth, mtu: u32) -> Self {
-        Self::Read { reth, packets: packets_of(reth.length, mtu), next: 0 }
+    /// The answer to the READ at hand.
+    pub(super) fn read(base: &Base, reth: Reth) -> Self {
+        let packets = packets_of(reth.length, base.mtu());
+        Self::Read { reth, access: base.peer_access(), packets, next: 0 }
     }
 }
 
@@ -55,7 +60,7 @@ impl Job {
     const fn end(&self) -> Psn {
         match self.answer {
             Answer::Read { packets, .. } => self.psn.add(packets),
-            Answer::Atomic { .. } => self.psn.next(),
+            Answer::Atomic { .. } | Answer::Done => self.psn.next(),
         }
     }
 }
@@ -102,6 +107,11 @@ impl Responder {
         !self.jobs.is_empty() || self.nak.is_some() || self.ack.is_some()
     }
 
+    /// Whether one of the replies that are owed carries the payload of a READ.
+    pub(crate) fn owes_payload(&self) -> bool {
+        self.jobs.iter().any(|job| matches!(job.answer, Answer::Read { .. }))
+    }
+
     /// Whether something is owed that does not wait for the application.
     pub(crate) fn owes_urgent(&self) -> bool {
         !self.jobs.is_empty() || self.nak.is_some() || self.ack.is_some_and(|ack| ack.at_once)
@@ -118,7 +128,11 @@ impl Responder {
             let finished = match job.answer {
                 Answer::Read { .. } => self.fill_read(base, ctx, writer)?,
                 Answer::Atomic { original } => {
-                    let message = Message::AtomicAcknowledge(ack(job.msn), original);
+                    let message = Message::AtomicAcknowledge(self.acks(base, job.msn), original);
+                    self.add(base, ctx, writer, message, job.psn)
+                }
+                Answer::Done => {
+                    let message = Message::ReadResponseOnly(self.acks(base, job.msn));
                     self.add(base, ctx, writer, message, job.psn)
                 }
             };
@@ -142,31 +156,33 @@ impl Responder {
         writer: &mut BurstWriter<'_>,
     ) -> Result<bool, Fault> {
         loop {
-            let Some(Job { psn, msn, repeated, answer: Answer::Read { reth, packets, next } }) =
-                self.jobs.front_mut()
-            else {
+            let Some(aeth) = self.jobs.front().map(|job| self.acks(base, job.msn)) else {
                 return Ok(true);
             };
+            let Some(Job { psn, repeated, answer, .. }) = self.jobs.front_mut() else {
+                return Ok(true);
+            };
+            let Answer::Read { reth, access, packets, next } = answer else { return Ok(true) };
+            let access = *access;
             let offset = *next * base.mtu();
             let length = (reth.length - offset).min(base.mtu()) as usize;
-            let message = response_message(*next, *packets, ack(*msn));
+            let message = response_message(*next, *packets, aeth);
             let headers = base.headers(message, psn.add(*next));
             if !writer.fits(&headers, length) {
                 return Ok(false);
             }
             let added = writer
-                .add(&headers, length, |target| read_response(base, ctx, reth, offset, target));
+                .add(&headers, length, |target| read_response(ctx, access, reth, offset, target));
             if added.is_err() && *repeated {
                 self.jobs.pop_front();
                 ctx.count(Counter::DropDuplicateWithoutRecord);
                 return Ok(false);
             }
-            if added.is_err() {
+            if let Err(fault) = added {
                 let psn = headers.psn;
-                let code = Fault::ReadFailed.nak();
                 self.jobs.clear();
-                self.nak = Some(Nak::Error { psn, code });
-                return Err(Fault::ReadFailed);
+                self.nak = Some(Nak::Error { psn, code: fault.nak() });
+                return Err(fault);
             }
             ctx.count(Counter::SentPackets);
             *next += 1;
@@ -198,12 +214,17 @@ impl Responder {
                 self.ack = None;
             }
         } else if self.ack.is_some_and(|ack| ack.may_leave(ctx)) {
-            let message = Message::Acknowledge(ack(self.msn));
+            let message = Message::Acknowledge(self.acks(base, self.msn));
             if self.add(base, ctx, writer, message, self.expected.previous()) {
                 ctx.count(Counter::SentAck);
                 self.ack = None;
             }
         }
+    }
+
+    /// What an answer says that acknowledges up to message `msn`.
+    fn acks(&self, base: &Base, msn: Msn) -> Aeth {
+        Aeth { syndrome: Syndrome::Ack(self.credits(base, msn)), msn }
     }
 
     /// Adds a packet without payload if it fits.
@@ -225,10 +246,6 @@ impl Responder {
     }
 }
 
-const fn ack(msn: Msn) -> Aeth {
-    Aeth { syndrome: Syndrome::Ack(Credits::UNLIMITED), msn }
-}
-
 const fn response_message(index: u32, packets: u32, aeth: Aeth) -> Message {
     match (index == 0, index + 1 == packets) {
         (true, true) => Message::ReadResponseOnly(aeth),
@@ -238,10 +255,11 @@ const fn response_message(index: u32, packets: u32, aeth: Aeth) -> Message {
     }
 }
 
-/// Copies response data into a packet; the key is looked up for each packet.
+/// Copies response data into a packet; the key is looked up for each packet. On-demand memory that
+/// is not mapped is an access error as long as no response has left, as a wrong key is.
 fn read_response(
-    base: &Base,
     ctx: &Context<'_>,
+    access: Accessor,
     reth: &Reth,
     offset: u32,
     target: &mut [u8],
@@ -251,7 +269,7 @@ fn read_response(
     }
     let address = reth.address.checked_add(offset.into()).ok_or(Fault::ReadFailed)?;
     let key = reth.key.value();
-    let span = ctx.keys.span(key, base.domain, address, target.len(), Access::REMOTE_READ);
-    span.map_err(|_| Fault::ReadFailed)?.read(target);
-    Ok(())
+    let span = ctx.keys.span(key, access, address, target.len(), Access::REMOTE_READ);
+    let read = span.map_err(|_| Fault::ReadFailed)?.read(target);
+    read.map_err(|_| if offset == 0 { Fault::RemoteAccess } else { Fault::ReadFailed })
 }

@@ -12,14 +12,16 @@
 use std::collections::VecDeque;
 
 use super::clock::RetryClock;
+use super::credit::CreditLimit;
 use crate::queue::{CompletionStatus, QueuePairState, SendFlags, SendHead, SendOperation};
 use crate::transport::burst::BurstWriter;
 use crate::transport::context::{Base, Context};
 use crate::transport::counters::Counter;
+use crate::transport::local;
 use crate::transport::path::cost;
 use crate::transport::requests::{class_of, consumes_receive, message_of, read_payload};
 use crate::transport::segment::{Class, Shape};
-use crate::wire::{Headers, Message, Psn, Reth};
+use crate::wire::{Headers, Message, Msn, Psn, Reth, Srqn};
 
 /// A work request that has been started: it has its PSNs.
 #[derive(Clone, Copy, Debug)]
@@ -29,9 +31,13 @@ pub(super) struct Outstanding {
     pub(super) id: u64,
     pub(super) operation: SendOperation,
     pub(super) flags: SendFlags,
+    /// The peer's shared receive queue (XRC).
+    pub(super) shared: Srqn,
     pub(super) shape: Shape,
     pub(super) first: Psn,
     pub(super) packets: u32,
+    /// Number of its message, by which the responder counts; of a READ, that of its last chunk.
+    pub(super) message: Msn,
     /// It will end with this status once all before it are finished; nothing more of it is sent.
     pub(super) failure: Option<CompletionStatus>,
 }
@@ -43,7 +49,7 @@ impl Outstanding {
 
     /// Whether its PSNs are finished by responses that carry data, and not by a plain ACK.
     pub(super) fn needs_response(&self) -> bool {
-        self.packets > 0 && matches!(self.shape.class, Class::Read | Class::Atomic)
+        self.packets > 0 && self.shape.class.has_response()
     }
 }
 
@@ -54,6 +60,8 @@ pub(crate) enum Blocked {
     Idle,
     /// The state starts no new request (SQD), or sends nothing.
     State,
+    /// The peer has no receive for it, as far as is known, and one packet that asks is on its way.
+    Credits,
     /// The peer asked for a pause.
     ReceiverNotReady,
     /// A probe is on its way; more would be guesswork.
@@ -84,6 +92,10 @@ pub(crate) struct Requester {
     pub(super) reads_in_flight: u32,
     /// Started READs and atomics that are not finished.
     pub(super) unfinished_reads: u32,
+    /// Number of the message that was started last.
+    last_message: Msn,
+    /// How many messages the peer has receives for.
+    pub(super) credit_limit: CreditLimit,
     /// Cost sent since a packet last asked for an acknowledgement.
     unasked_cost: u64,
     pub(super) clock: RetryClock,
@@ -112,6 +124,8 @@ impl Requester {
             end: start,
             reads_in_flight: 0,
             unfinished_reads: 0,
+            last_message: Msn::default(),
+            credit_limit: CreditLimit::default(),
             unasked_cost: 0,
             clock: RetryClock::default(),
         }
@@ -127,6 +141,11 @@ impl Requester {
         self.highest = psn;
         self.end = psn;
         self.clock.reload(base);
+    }
+
+    /// PSN of the next packet that will be sent for the first time.
+    pub(crate) fn next_psn(&self) -> Psn {
+        self.highest
     }
 
     /// Whether all that was started is finished.
@@ -186,9 +205,13 @@ impl Requester {
             if !writer.fits(&next.headers, next.payload) {
                 return;
             }
-            let position = self.outstanding[next.index].position;
-            let gathered = writer.add(&next.headers, next.payload, |target| {
-                read_payload(base, ctx, position, next.offset, target)
+            let Outstanding { position, operation, .. } = self.outstanding[next.index];
+            let gathered = writer.add(&next.headers, next.payload, |target| match operation {
+                SendOperation::AtomicWrite { value, .. } => {
+                    target.copy_from_slice(&value);
+                    Ok(())
+                }
+                _ => read_payload(base, ctx, position, next.offset, target),
             });
             match gathered {
                 Ok(()) => self.sent(base, ctx, &next),
@@ -227,10 +250,14 @@ impl Requester {
             return Err(Blocked::ReadLimit);
         }
         let packet = self.next.distance_from(entry.first);
+        let limited = self.credit_limit.holds(&entry, packet, self.oldest);
+        if limited && self.next != self.oldest {
+            return Err(Blocked::Credits);
+        }
         let mut next = build(base, &entry, index, packet, self.next);
         next.cost = self.cost_of(&entry, packet, next.psns);
         let fills = self.check_window(base, ctx, next.cost)?;
-        next.headers.ack_request |= fills && !entry.needs_response();
+        next.headers.ack_request |= (fills || limited) && !entry.needs_response();
         Ok(next)
     }
 
@@ -276,13 +303,10 @@ impl Requester {
         if span > Psn::MAX_SPAN {
             return Err(Blocked::Span);
         }
-        if let SendOperation::LocalInvalidate(key) = head.operation
-            && ctx.keys.invalidate(key.value(), base.domain).is_err()
-        {
-            entry.failure = Some(CompletionStatus::LocalQueuePairOperationError);
-        }
+        entry.failure = entry.failure.or_else(|| local::carry_out(base, ctx, &head.operation));
         self.unfinished_reads += u32::from(entry.needs_response());
         self.end = entry.end();
+        self.last_message = entry.message;
         self.next_position = self.next_position.wrapping_add(1);
         self.outstanding.push_back(entry);
         Ok(())
@@ -298,7 +322,7 @@ impl Requester {
 
     fn entry_for(&self, base: &Base, head: &SendHead) -> Outstanding {
         let class = class_of(&head.operation);
-        let length = if class == Class::Local { 0 } else { head.length };
+        let length = class.length(head.length);
         let shape = Shape { class, length, mtu: base.mtu(), chunk: base.chunk };
         let failure = refusal(base, &shape);
         Outstanding {
@@ -306,8 +330,10 @@ impl Requester {
             id: head.id,
             operation: head.operation,
             flags: head.flags,
+            shared: head.shared,
             shape,
             first: self.end,
+            message: Msn::new(self.last_message.value().wrapping_add(shape.messages())),
             packets: if failure.is_some() { 0 } else { shape.packets() },
             failure,
         }
@@ -365,7 +391,7 @@ impl Requester {
 fn refusal(base: &Base, shape: &Shape) -> Option<CompletionStatus> {
     match shape.class {
         Class::Atomic if shape.length != 8 => Some(CompletionStatus::LocalLengthError),
-        Class::Atomic | Class::Read if base.attributes.max_rd_atomic.unwrap_or(0) == 0 => {
+        class if class.has_response() && base.attributes.max_rd_atomic.unwrap_or(0) == 0 => {
             Some(CompletionStatus::LocalQueuePairOperationError)
         }
         _ if shape.packets() > Psn::MAX_SPAN => Some(CompletionStatus::LocalLengthError),
@@ -382,13 +408,14 @@ fn build(base: &Base, entry: &Outstanding, index: usize, packet: u32, psn: Psn) 
             key: remote.key,
             length: part.length,
         };
-        let headers = base.headers(Message::ReadRequest(reth), psn);
+        let headers = base.request(entry.shared, Message::ReadRequest(reth), psn);
         return Next { index, headers, payload: 0, offset: 0, psns: part.packets, cost: 0 };
     }
     let piece = entry.shape.piece(packet);
-    let mut headers = base.headers(message_of(&entry.operation, entry.shape.length, &piece), psn);
+    let message = message_of(&entry.operation, entry.shape.length, &piece);
+    let mut headers = base.request(entry.shared, message, psn);
     let is_atomic = entry.shape.class == Class::Atomic;
-    headers.ack_request = piece.last && !is_atomic;
+    headers.ack_request = piece.last && !entry.shape.class.has_response();
     headers.solicited = piece.last && entry.flags.solicited && consumes_receive(&entry.operation);
     let payload = if is_atomic { 0 } else { piece.length as usize };
     Next { index, headers, payload, offset: piece.offset, psns: 1, cost: 0 }

@@ -42,9 +42,13 @@ struct Record {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RecordKind {
+pub(super) enum RecordKind {
     Read(Reth),
-    Atomic { original: u64 },
+    Atomic {
+        original: u64,
+    },
+    /// ATOMIC WRITE or FLUSH.
+    Done,
 }
 
 /// What became of a request, for the queue pair to act on.
@@ -61,7 +65,7 @@ pub(crate) enum Outcome {
 /// State of the responder.
 #[derive(Debug)]
 pub(crate) struct Responder {
-    pub(super) expected: Psn,
+    pub(in crate::transport) expected: Psn,
     pub(super) msn: Msn,
     awaiting: Awaiting,
     assembly: Assembly,
@@ -167,7 +171,7 @@ impl Responder {
         let job = match headers.message {
             Message::ReadRequest(reth) => self.repeated_read(base, ctx, headers.psn, &reth),
             Message::CompareSwap(_) | Message::FetchAdd(_) => self.repeated_atomic(headers.psn),
-            Message::AtomicWrite(_) | Message::Flush(..) => None,
+            Message::AtomicWrite(_) | Message::Flush(..) => self.repeated_confirmation(headers.psn),
             _ => {
                 self.owe_ack(ctx);
                 return;
@@ -201,7 +205,7 @@ impl Responder {
             return None;
         }
         check_read_allowed(base).and_then(|()| check_read(base, ctx, reth)).ok()?;
-        let answer = Answer::read(*reth, base.mtu());
+        let answer = Answer::read(base, *reth);
         Some(Job { psn, msn: record.msn, repeated: true, answer })
     }
 
@@ -210,6 +214,11 @@ impl Responder {
         let RecordKind::Atomic { original } = record.kind else { return None };
         let answer = Answer::Atomic { original };
         Some(Job { psn, msn: record.msn, repeated: true, answer })
+    }
+
+    fn repeated_confirmation(&self, psn: Psn) -> Option<Job> {
+        let record = self.record_at(psn).filter(|record| record.kind == RecordKind::Done)?;
+        Some(Job { psn, msn: record.msn, repeated: true, answer: Answer::Done })
     }
 
     /// Jobs stay in PSN order. A repeated request replaces the job that it repeats; if that was the
@@ -239,6 +248,7 @@ impl Responder {
     ) -> Result<(), Refusal> {
         let message = &headers.message;
         self.assembly.check_sequence(message)?;
+        self.assembly.check_named_queue(base)?;
         match *message {
             Message::ReadRequest(reth) => return self.read(base, ctx, reth),
             Message::CompareSwap(eth) => {
@@ -248,6 +258,8 @@ impl Responder {
             Message::FetchAdd(eth) => {
                 self.atomic(base, ctx, &eth, AtomicChange::FetchAdd(eth.swap_or_add))?;
             }
+            Message::AtomicWrite(reth) => self.atomic_write(base, ctx, &reth, payload)?,
+            Message::Flush(feth, reth) => self.flush(base, ctx, &feth, &reth)?,
             _ => {
                 let taken = self.assembly.take(base, ctx, message, headers.solicited, payload)?;
                 if taken == Taken::Message {
@@ -274,7 +286,7 @@ impl Responder {
         self.msn = self.msn.next();
         let msn = self.msn;
         self.remember(base, Record { first, packets, msn, kind: RecordKind::Read(reth) });
-        let answer = Answer::read(reth, base.mtu());
+        let answer = Answer::read(base, reth);
         self.jobs.push_back(Job { psn: first, msn, repeated: false, answer });
         self.expected = first.add(packets);
         Ok(())
@@ -294,23 +306,26 @@ impl Responder {
         if !eth.address.is_multiple_of(8) {
             return Err(Fault::Misaligned.into());
         }
-        let original = ctx.keys.atomic(eth.key.value(), base.domain, eth.address, change);
+        let original = ctx.keys.atomic(eth.key.value(), base.peer_access(), eth.address, change);
         let original = original.map_err(|fault| match fault {
             KeyFault::Misaligned => Fault::Misaligned,
             _ => Fault::RemoteAccess,
         })?;
-        let psn = self.expected;
-        let kind = RecordKind::Atomic { original };
-        self.msn = self.msn.next();
-        let msn = self.msn;
-        self.remember(base, Record { first: psn, packets: 1, msn, kind });
-        let answer = Answer::Atomic { original };
-        self.jobs.push_back(Job { psn, msn, repeated: false, answer });
+        self.carried_out(base, RecordKind::Atomic { original }, Answer::Atomic { original });
         Ok(())
     }
 
+    /// The expected request, of one packet, was carried out: it is answered, now and for duplicates.
+    pub(super) fn carried_out(&mut self, base: &Base, kind: RecordKind, answer: Answer) {
+        let psn = self.expected;
+        self.msn = self.msn.next();
+        let msn = self.msn;
+        self.remember(base, Record { first: psn, packets: 1, msn, kind });
+        self.jobs.push_back(Job { psn, msn, repeated: false, answer });
+    }
+
     /// A peer may have as many unanswered READs and atomics as max_dest_rd_atomic says.
-    fn check_read_resources(&self, base: &Base) -> Result<(), Fault> {
+    pub(super) fn check_read_resources(&self, base: &Base) -> Result<(), Fault> {
         let limit = usize::from(base.attributes.max_destination_rd_atomic.unwrap_or(0));
         let open = self.jobs.iter().filter(|job| !job.repeated).count();
         if open >= limit { Err(Fault::TooManyReads) } else { Ok(()) }
@@ -328,6 +343,11 @@ impl Responder {
         self.records.reserve(limit - self.records.len());
         self.jobs.reserve(limit.saturating_sub(self.jobs.len()));
         self.records.push_back(record);
+    }
+
+    /// Whether a message, arriving or still to come, has claimed a receive.
+    pub(super) fn has_claimed(&self) -> bool {
+        self.assembly.has_claimed()
     }
 
     /// The receive that the arriving message has claimed.
@@ -353,7 +373,7 @@ fn check_read(base: &Base, ctx: &Context<'_>, reth: &Reth) -> Result<(), Fault> 
     let (key, length) = (reth.key.value(), reth.length as usize);
     if length > 0 {
         ctx.keys
-            .span(key, base.domain, reth.address, length, Access::REMOTE_READ)
+            .span(key, base.peer_access(), reth.address, length, Access::REMOTE_READ)
             .map_err(|_| Fault::RemoteAccess)?;
     }
     Ok(())

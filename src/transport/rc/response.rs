@@ -1,6 +1,6 @@
 //! The requester's other half: what the peer's answers and the passing of time do to it.
 
-use super::clock::Due;
+use super::clock::{Asked, Due};
 use super::requester::Requester;
 use crate::memory::scatter;
 use crate::queue::{CompletionStatus, SegmentList, SendData};
@@ -19,6 +19,10 @@ impl Requester {
         payload: &[u8],
     ) {
         let psn = headers.psn;
+        // Also an ACK of what is acknowledged already may bring credits.
+        if psn.is_within(self.oldest.previous(), self.highest) {
+            self.learn_credits(base, ctx, &headers.message);
+        }
         if !psn.is_within(self.oldest, self.highest) {
             ctx.count(match headers.message {
                 Message::Acknowledge(Aeth { syndrome: Syndrome::Ack(_), .. }) => {
@@ -34,6 +38,9 @@ impl Requester {
             Message::ReadResponseFirst(_) | Message::ReadResponseMiddle => {
                 self.on_read_response(base, ctx, psn, payload, false);
             }
+            Message::ReadResponseOnly(_) if self.awaits_confirmation(psn) => {
+                self.on_confirmation(base, ctx, psn, payload);
+            }
             Message::ReadResponseLast(_) | Message::ReadResponseOnly(_) => {
                 self.on_read_response(base, ctx, psn, payload, true);
             }
@@ -41,6 +48,20 @@ impl Requester {
                 self.on_atomic_response(base, ctx, psn, original);
             }
             _ => ctx.count(Counter::DropUnexpectedOpcode),
+        }
+    }
+
+    fn learn_credits(&mut self, base: &Base, ctx: &mut Context<'_>, message: &Message) {
+        let (Message::Acknowledge(aeth)
+        | Message::AtomicAcknowledge(aeth, _)
+        | Message::ReadResponseFirst(aeth)
+        | Message::ReadResponseLast(aeth)
+        | Message::ReadResponseOnly(aeth)) = *message
+        else {
+            return;
+        };
+        if self.credit_limit.learn(aeth) {
+            ctx.ready.push(base.slot);
         }
     }
 
@@ -134,6 +155,25 @@ impl Requester {
         self.progress_to(base, ctx, psn.next());
     }
 
+    /// Whether an ATOMIC WRITE or a FLUSH owns `psn`: their answer looks like that to an empty READ.
+    fn awaits_confirmation(&self, psn: Psn) -> bool {
+        let class = self.index_at(psn).map(|index| self.outstanding[index].shape.class);
+        matches!(class, Some(Class::AtomicWrite | Class::Flush))
+    }
+
+    /// An ATOMIC WRITE or a FLUSH was carried out.
+    fn on_confirmation(&mut self, base: &Base, ctx: &mut Context<'_>, psn: Psn, payload: &[u8]) {
+        let class = self.index_at(psn).map_or(Class::Flush, |at| self.outstanding[at].shape.class);
+        let Some(index) = self.responding_entry(base, ctx, psn, class) else { return };
+        if !payload.is_empty() {
+            ctx.count(Counter::BadResponse);
+            self.fail(index, CompletionStatus::BadResponse);
+            return;
+        }
+        self.reads_in_flight = self.reads_in_flight.saturating_sub(1);
+        self.progress_to(base, ctx, psn.next());
+    }
+
     /// The outstanding request that a data response at `psn` answers. All before it is thereby
     /// acknowledged, if no response is missing.
     fn responding_entry(
@@ -166,7 +206,7 @@ impl Requester {
         if self.advance(base, ctx, target) {
             return true;
         }
-        if self.clock.may_step_back(self.oldest) {
+        if self.clock.may_step_back(base, ctx, self.oldest, Asked::Implied) {
             ctx.count(Counter::ImpliedNak);
             self.step_back(base, ctx, self.oldest != before);
         } else {
@@ -182,7 +222,7 @@ impl Requester {
         }
         let status = match code {
             NakCode::PsnSequenceError => {
-                if self.clock.may_step_back(self.oldest) {
+                if self.clock.may_step_back(base, ctx, self.oldest, Asked::Explicit) {
                     ctx.count(Counter::PacketSequenceError);
                     self.step_back(base, ctx, self.oldest != before);
                 } else {
@@ -213,7 +253,7 @@ impl Requester {
             return;
         }
         self.note_loss(base, ctx);
-        self.clock.stepped_back(base, ctx, self.oldest);
+        self.clock.stepped_back(base, ctx, self.oldest, self.highest);
         self.go_back(base, ctx);
     }
 
@@ -259,7 +299,10 @@ impl Requester {
         loop {
             match self.clock.take_due(ctx.now) {
                 Due::Nothing => return,
-                Due::RnrOver => ctx.ready.push(base.slot),
+                Due::RnrOver => {
+                    self.clock.resume_with_one();
+                    ctx.ready.push(base.slot);
+                }
                 Due::Probe => {
                     ctx.count(Counter::Probe);
                     self.send_again(base, ctx);

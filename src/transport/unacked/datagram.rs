@@ -77,7 +77,7 @@ impl DatagramReceiver {
             return Outcome::Fine;
         }
         let completion = Completion {
-            id: self.claim.take().unwrap_or_default(),
+            id: 0,
             status: CompletionStatus::Success,
             kind: CompletionKind::Receive,
             length: length as u32,
@@ -86,14 +86,14 @@ impl DatagramReceiver {
             source: deth.source,
             solicited: headers.solicited,
         };
-        let room = ctx.complete(base, &completion);
+        let room = self.claim.complete(base, ctx, completion);
         if room { Outcome::Fine } else { Outcome::Overrun }
     }
 
     /// Writes area and payload. Returns whether the receive's keys allow it.
     fn place(&self, base: &Base, ctx: &Context<'_>, arrival: &Arrival, payload: &[u8]) -> bool {
         let area = network_area(arrival);
-        let domain = base.domain;
+        let domain = self.claim.domain(base);
         // The payload first: both ranges are checked before the first byte is written that way, as
         // far as the segments go, and the area is written only behind a payload that is there.
         let written = scatter(ctx.keys, domain, self.claim.segments(), AREA as u64, payload)

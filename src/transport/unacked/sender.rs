@@ -3,16 +3,18 @@
 
 use crate::queue::{CompletionStatus, QueuePairState, SendFlags, SendHead, SendOperation};
 use crate::time::Instant;
-use crate::transport::burst::BurstWriter;
+use crate::transport::burst::{BurstWriter, packet_size};
+use crate::transport::congestion::on_the_line;
 use crate::transport::context::{Base, Context, Peer};
 use crate::transport::counters::Counter;
+use crate::transport::local;
 use crate::transport::path::cost;
 use crate::transport::rc::QueueOverrun;
 use crate::transport::requests::{
-    class_of, complete_send, consumes_receive, message_of, read_payload, release,
+    class_of, complete_send, consumes_receive, count_finished, message_of, read_payload, release,
 };
 use crate::transport::segment::{Class, Shape};
-use crate::wire::{Deth, Headers, Message, Psn, SendTail, Service};
+use crate::wire::{Deth, Headers, Message, Psn, Qpn, SendTail, Service};
 
 /// The request that is being sent.
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +55,11 @@ impl Sender {
     /// Starts at a PSN (RTR to RTS).
     pub(crate) fn begin(&mut self, base: &Base, psn: Psn) {
         *self = Self { psn, ..Self::new(base.queues.send.tail()) };
+    }
+
+    /// PSN of the next packet.
+    pub(crate) fn next_psn(&self) -> Psn {
+        self.psn
     }
 
     pub(crate) fn is_drained(&self) -> bool {
@@ -100,8 +107,10 @@ impl Sender {
                 return;
             }
             let price = cost(1, payload as u64);
-            let now = ctx.now;
-            if let Err(until) = ctx.path(peer.path).pace.pay(now, price) {
+            let bytes = packet_size(&headers, payload);
+            let bytes = on_the_line(bytes, 1, peer.flow.destination.is_ipv6());
+            let (now, options) = (ctx.now, ctx.congestion);
+            if let Err(until) = ctx.path(peer.path).pace.pay(now, options, price, bytes) {
                 self.paced_until = Some(until);
                 return;
             }
@@ -146,7 +155,7 @@ impl Sender {
         }
         let head = base.queues.send.read(self.next_position);
         let class = class_of(&head.operation);
-        let length = if class == Class::Local { 0 } else { head.length };
+        let length = class.length(head.length);
         let mtu = base.mtu();
         let shape = Shape { class, length, mtu, chunk: mtu };
         self.failure = refusal(base, ctx, &head, &shape);
@@ -178,7 +187,10 @@ impl Sender {
             let deth = Deth { qkey, reserved: 0, source: base.number() };
             let tail = immediate.map_or(SendTail::Plain, SendTail::Immediate);
             let message = Message::SendOnly(tail);
-            let mut headers = Headers::request(Service::Ud(deth), message, to.queue_pair, self.psn);
+            // A group is no queue pair: whatever the request says, the number is that of groups.
+            let group = peer.flow.destination.is_multicast();
+            let destination = if group { Qpn::MULTICAST } else { to.queue_pair };
+            let mut headers = Headers::request(Service::Ud(deth), message, destination, self.psn);
             headers.migration = base.migration;
             headers.solicited = sending.flags.solicited;
             return Some((headers, payload, peer));
@@ -196,6 +208,7 @@ impl Sender {
         self.sending = None;
         let completes = done.flags.signaled || base.signal_all;
         release(base, done.position.wrapping_add(1), completes);
+        count_finished(ctx, &done.operation);
         if completes {
             self.complete(base, ctx, done, CompletionStatus::Success);
         }
@@ -257,11 +270,9 @@ fn refusal(
         SendOperation::SendTo { .. } if shape.length > shape.mtu => {
             Some(CompletionStatus::LocalLengthError)
         }
-        SendOperation::LocalInvalidate(key) => ctx
-            .keys
-            .invalidate(key.value(), base.domain)
-            .err()
-            .map(|_| CompletionStatus::LocalQueuePairOperationError),
+        SendOperation::LocalInvalidate(_) | SendOperation::BindWindow(_) => {
+            local::carry_out(base, ctx, &head.operation)
+        }
         _ if shape.packets() > Psn::MAX_SPAN => Some(CompletionStatus::LocalLengthError),
         _ => None,
     }

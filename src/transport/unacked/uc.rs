@@ -30,6 +30,11 @@ impl UcReceiver {
         *self = Self { expected: psn, ..Self::new() };
     }
 
+    /// PSN of the next packet that is expected.
+    pub(crate) fn expected(&self) -> Psn {
+        self.expected
+    }
+
     pub(crate) fn handle_request(
         &mut self,
         base: &Base,

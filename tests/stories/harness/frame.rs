@@ -4,8 +4,8 @@
 use std::fmt;
 
 use uroce::wire::{
-    Aeth, AtomicEth, Credits, Headers, Immediate, Message, Msn, NakCode, PKey, Psn, Qpn, Reth,
-    Rkey, RnrTimer, SendTail, Service, Syndrome,
+    Aeth, AtomicEth, Credits, Deth, Feth, Headers, Immediate, Message, Msn, NakCode, PKey, Psn,
+    QKey, Qpn, Reth, Rkey, RnrTimer, SendTail, Service, Srqn, Syndrome, Xrceth,
 };
 
 /// A frame, with what the story does not repeat left out.
@@ -25,6 +25,30 @@ impl Frame {
     pub fn of(service: Service, message: Message, psn: i32, payload: &[u8]) -> Self {
         let headers = Headers::request(service, message, Qpn::default(), Psn::new(psn as u32));
         Self { headers, payload: payload.to_vec() }
+    }
+
+    /// The same request on an extended reliable connection, for a shared receive queue.
+    pub fn xrc(mut self, srqn: Srqn) -> Self {
+        self.headers.service = Service::XrcRequest(Xrceth { reserved: 0, srqn });
+        self
+    }
+
+    /// The same answer on an extended reliable connection.
+    pub fn xrc_answer(mut self) -> Self {
+        self.headers.service = Service::XrcResponse;
+        self
+    }
+
+    /// The same on an unreliable connection.
+    pub fn uc(mut self) -> Self {
+        self.headers.service = Service::Uc;
+        self
+    }
+
+    /// The same as a datagram of the peer's queue pair `source`.
+    pub fn ud(mut self, qkey: QKey, source: u32) -> Self {
+        self.headers.service = Service::Ud(Deth { qkey, reserved: 0, source: Qpn::new(source) });
+        self
     }
 
     /// With AckReq.
@@ -51,8 +75,28 @@ impl Frame {
 
     /// Whether it answers a request, and so belongs to the stream of the one who asked.
     pub fn is_response(&self) -> bool {
-        self.headers.message.operation().is_some_and(|operation| !operation.is_request())
+        self.stream() == Stream::Requester
     }
+
+    /// Whose PSNs it counts.
+    pub fn stream(&self) -> Stream {
+        match self.headers.message.operation() {
+            Some(operation) if operation.is_request() => Stream::Responder,
+            Some(_) => Stream::Requester,
+            None => Stream::None,
+        }
+    }
+}
+
+/// The stream to which a frame's PSN belongs, by the receiver of the frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stream {
+    /// It answers what the receiver asked.
+    Requester,
+    /// It asks.
+    Responder,
+    /// A congestion notification: its PSN is 0.
+    None,
 }
 
 impl fmt::Debug for Frame {
@@ -61,6 +105,9 @@ impl fmt::Debug for Frame {
             &self.headers;
         let signed = ((psn.value() << 8) as i32) >> 8;
         write!(f, "psn {signed} {message:?}")?;
+        if let Service::XrcRequest(Xrceth { srqn, .. }) = service {
+            write!(f, " for {srqn}")?;
+        }
         let flags = [
             (*ack_request, " AckReq"),
             (*solicited, " solicited"),
@@ -140,6 +187,20 @@ pub fn fetch_add(psn: i32, reth: Reth, add: u64) -> Frame {
     Frame::new(Message::FetchAdd(eth), psn, &[])
 }
 
+pub fn atomic_write(psn: i32, reth: Reth, value: &[u8]) -> Frame {
+    Frame::new(Message::AtomicWrite(reth), psn, value)
+}
+
+/// `placement` and `selectivity` as in the header.
+pub fn flush(psn: i32, reth: Reth, placement: u8, selectivity: u8) -> Frame {
+    Frame::new(Message::Flush(Feth { reserved: 0, selectivity, placement }, reth), psn, &[])
+}
+
+/// The answer to ATOMIC WRITE and FLUSH.
+pub fn done(psn: i32, msn: u32) -> Frame {
+    read_response_only(psn, msn, &[])
+}
+
 /// What an ACK says, with `msn` messages finished.
 pub fn acknowledging(msn: u32) -> Aeth {
     Aeth { syndrome: Syndrome::Ack(Credits::UNLIMITED), msn: Msn::new(msn) }
@@ -147,6 +208,12 @@ pub fn acknowledging(msn: u32) -> Aeth {
 
 pub fn ack(psn: i32, msn: u32) -> Frame {
     Frame::new(Message::Acknowledge(acknowledging(msn)), psn, &[])
+}
+
+/// An ACK with a credit code.
+pub fn ack_with_credits(psn: i32, msn: u32, code: u8) -> Frame {
+    let syndrome = Syndrome::Ack(Credits::new(code));
+    Frame::new(Message::Acknowledge(Aeth { syndrome, msn: Msn::new(msn) }), psn, &[])
 }
 
 pub fn nak(psn: i32, msn: u32, code: NakCode) -> Frame {

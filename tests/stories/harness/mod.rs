@@ -26,7 +26,7 @@ use uroce::queue::{
 };
 use uroce::time::Instant;
 use uroce::wire::{
-    Flow, ICRC_LENGTH, Identification, Packet, Psn, Qpn, Reth, Rkey, SentBurst, icrc,
+    Flow, ICRC_LENGTH, Identification, Packet, Psn, QKey, Qpn, Reth, Rkey, SentBurst, icrc,
 };
 
 pub use frame::*;
@@ -47,7 +47,9 @@ pub const TARGET: usize = 0x8_0000;
 /// What the peer reads and writes.
 pub const SERVED: usize = 0xc_0000;
 /// Number of the peer's first queue pair; the others follow.
-const PEER: u32 = 0x000b00;
+pub const PEER: u32 = 0x000b00;
+/// Queue key of datagram queue pairs, ours and the peer's.
+pub const QKEY: QKey = QKey::new(0x1111_1111);
 /// The peer's memory, as our requests name it.
 pub const PEER_MEMORY: Remote = Remote { address: 0x7000_0000, key: Rkey::new(0x5151) };
 
@@ -60,6 +62,11 @@ pub enum Event {
     Established(usize),
     Drained(usize),
     Overrun,
+    InvalidXrceth(usize),
+    XrcDomainViolation(usize),
+    LastReceive(usize),
+    /// A shared receive queue has fewer receives than its limit.
+    Limit,
 }
 
 /// A frame that the engine sent.
@@ -73,6 +80,7 @@ pub struct Sent {
     /// BTH to ICRC, as sent.
     pub bytes: Vec<u8>,
     pub flow: Flow,
+    pub traffic_class: u8,
     /// IPv4 identification.
     pub identification: u16,
 }
@@ -97,6 +105,8 @@ pub struct Story {
     /// Whom `post`, `deliver` and `expect` mean.
     pub pair: usize,
     pub port: ScriptPort,
+    /// Of what the peer sends.
+    pub traffic_class: u8,
     bursts: usize,
     sent: VecDeque<Sent>,
     events: VecDeque<Event>,
@@ -155,6 +165,7 @@ impl Story {
             pairs: Vec::new(),
             pair: 0,
             port,
+            traffic_class: 0,
             bursts: 0,
             sent: VecDeque::new(),
             events: VecDeque::new(),
@@ -169,15 +180,26 @@ impl Story {
 
     /// One more queue pair, brought to the setup's state, which becomes the one that is meant.
     pub fn add_pair(&mut self) {
+        self.add_pair_of(self.setup.kind);
+    }
+
+    /// The same of another transport.
+    pub fn add_pair_of(&mut self, kind: QueuePairKind) {
         let options = QueuePairOptions {
-            kind: QueuePairKind::Rc,
+            kind,
             domain: self.domain,
             send_completions: Arc::clone(&self.send_completions),
             receive_completions: Arc::clone(&self.receive_completions),
             capacities: self.setup.capacities,
             signal_all: self.setup.signal_all,
         };
-        self.pairs.push(self.engine.create_queue_pair(&options).unwrap());
+        let pair = self.engine.create_queue_pair(&options).unwrap();
+        self.adopt(pair);
+    }
+
+    /// A queue pair made otherwise, brought to the setup's state, becomes the one that is meant.
+    pub fn adopt(&mut self, pair: Arc<QueuePairQueues>) {
+        self.pairs.push(pair);
         self.pair = self.pairs.len() - 1;
         self.bring_to(self.setup.state);
     }
@@ -195,7 +217,19 @@ impl Story {
 
     /// The setup's attributes for the transition to `state`.
     pub fn attributes(&self, state: QueuePairState) -> QueuePairAttributes {
-        self.setup.attributes(state, self.pair)
+        let all = self.setup.attributes(state, self.pair);
+        match self.pairs[self.pair].kind() {
+            QueuePairKind::XrcInitiator => {
+                QueuePairAttributes { max_destination_rd_atomic: None, min_rnr_timer: None, ..all }
+            }
+            QueuePairKind::XrcTarget => QueuePairAttributes {
+                max_rd_atomic: None,
+                retry_count: None,
+                rnr_retry: None,
+                ..all
+            },
+            _ => all,
+        }
     }
 
     pub fn modify(&mut self, attributes: &QueuePairAttributes) -> Result<(), ControlError> {
@@ -300,8 +334,11 @@ impl Story {
 
     /// The packet of a frame to the queue pair that is meant, without ICRC.
     pub fn encode(&self, mut frame: Frame) -> Vec<u8> {
-        let start =
-            if frame.is_response() { self.setup.send_start } else { self.setup.receive_start };
+        let start = match frame.stream() {
+            Stream::Requester => self.setup.send_start,
+            Stream::Responder => self.setup.receive_start,
+            Stream::None => 0,
+        };
         frame.headers.psn = Psn::new(start).add(frame.headers.psn.value());
         frame.headers.destination = self.number();
         let packet = Packet { headers: frame.headers, payload: &frame.payload, pad: &[] };
@@ -323,7 +360,8 @@ impl Story {
             true => Identification::Unseen,
             false => Identification::Seen { first: 0x4242, flags: icrc::DONT_FRAGMENT },
         };
-        self.port.arrived.push_back(Arrival { flow, identification, traffic_class: 0, bytes });
+        let traffic_class = self.traffic_class;
+        self.port.arrived.push_back(Arrival { flow, identification, traffic_class, bytes });
     }
 }
 
@@ -374,7 +412,9 @@ impl Story {
             let verdict = icrc::judge(&received, index, segment, true);
             assert_eq!(verdict, icrc::Verdict::Right, "the ICRC of what is sent");
             let (pair, frame) = self.decode(segment);
-            assert_eq!(burst.flow.destination, self.setup.peer_address(pair));
+            if !burst.flow.destination.is_multicast() {
+                assert_eq!(burst.flow.destination, self.setup.peer_address(pair));
+            }
             let identification = burst.first_identification.wrapping_add(index as u16);
             self.sent.push_back(Sent {
                 at: self.now,
@@ -383,6 +423,7 @@ impl Story {
                 frame,
                 bytes: segment.to_vec(),
                 flow: burst.flow,
+                traffic_class: burst.traffic_class,
                 identification,
             });
         }
@@ -393,10 +434,15 @@ impl Story {
         let Packet { mut headers, payload, pad } = Packet::parse(segment).expect("a packet");
         assert!(pad.iter().all(|byte| *byte == 0), "pad bytes are zero");
         assert!(segment.len() <= self.setup.link_mtu - 28 && segment.len() > ICRC_LENGTH);
-        let pair = (headers.destination.value() - PEER) as usize;
+        // What goes to a group is the first queue pair's in all stories.
+        let group = headers.destination == Qpn::MULTICAST;
+        let pair = if group { 0 } else { (headers.destination.value() - PEER) as usize };
         let mut frame = Frame { headers, payload: payload.to_vec() };
-        let start =
-            if frame.is_response() { self.setup.receive_start } else { self.setup.send_start };
+        let start = match frame.stream() {
+            Stream::Requester => self.setup.receive_start,
+            Stream::Responder => self.setup.send_start,
+            Stream::None => 0,
+        };
         headers.psn = Psn::new(headers.psn.distance_from(Psn::new(start)));
         headers.destination = Qpn::default();
         frame.headers = headers;
@@ -424,6 +470,10 @@ impl Story {
             AsyncEvent::CommunicationEstablished(number) => Event::Established(index(number)),
             AsyncEvent::SendQueueDrained(number) => Event::Drained(index(number)),
             AsyncEvent::CompletionQueueOverrun(_) => Event::Overrun,
+            AsyncEvent::InvalidXrceth(number) => Event::InvalidXrceth(index(number)),
+            AsyncEvent::XrcDomainViolation(number) => Event::XrcDomainViolation(index(number)),
+            AsyncEvent::LastReceiveReached(number) => Event::LastReceive(index(number)),
+            AsyncEvent::SharedReceiveQueueLimit(_) => Event::Limit,
             other => panic!("an unknown event: {other}"),
         }
     }

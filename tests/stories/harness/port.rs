@@ -22,6 +22,8 @@ pub struct ScriptPort {
     /// Packets that the network below takes at the moment.
     pub room: usize,
     pub sent: Vec<(SentBurst, Vec<u8>)>,
+    /// Whether its receive queue is more than half full.
+    pub pressed: bool,
 }
 
 impl ScriptPort {
@@ -38,6 +40,7 @@ impl ScriptPort {
             arrived: VecDeque::new(),
             room: usize::MAX,
             sent: Vec::new(),
+            pressed: false,
         }
     }
 }
@@ -61,6 +64,10 @@ impl Port for ScriptPort {
             });
         }
         packets
+    }
+
+    fn is_pressed(&mut self) -> bool {
+        self.pressed
     }
 
     fn transmit(

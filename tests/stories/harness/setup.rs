@@ -2,13 +2,14 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use uroce::engine::{EngineOptions, Limits};
+use uroce::engine::{CongestionOptions, EngineOptions, Limits};
 use uroce::queue::{
-    Access, AddressVector, PathMtu, QueueCapacities, QueuePairAttributes, QueuePairState,
+    Access, AddressVector, PathMtu, QueueCapacities, QueuePairAttributes, QueuePairKind,
+    QueuePairState,
 };
-use uroce::wire::{Psn, Qpn};
+use uroce::wire::{Psn, QKey, Qpn};
 
-use super::Story;
+use super::{QKEY, Story};
 
 /// First PSNs, ours and the peer's. Every story is told for each: it must not matter where a
 /// stream starts, least of all just before the wrap or the half-space's edge.
@@ -22,6 +23,10 @@ const STARTS: [(u32, u32); 4] = [
 /// See the module's text. What is not given is as in [`Setup::default`].
 #[derive(Clone)]
 pub struct Setup {
+    /// Transport of the queue pairs.
+    pub kind: QueuePairKind,
+    /// Queue key of datagram queue pairs.
+    pub qkey: QKey,
     pub mtu: PathMtu,
     pub access: Access,
     pub timeout: u8,
@@ -44,8 +49,11 @@ pub struct Setup {
     /// Packets in a burst at most.
     pub max_segments: usize,
     pub migration: bool,
+    /// We tell the peer how many receives are posted.
+    pub finite_credits: bool,
     pub ipv6: bool,
     pub limits: Limits,
+    pub congestion: CongestionOptions,
     pub send_start: u32,
     pub receive_start: u32,
 }
@@ -53,6 +61,8 @@ pub struct Setup {
 impl Default for Setup {
     fn default() -> Self {
         Self {
+            kind: QueuePairKind::Rc,
+            qkey: QKEY,
             mtu: PathMtu::Mtu1024,
             access: Access::ALL,
             timeout: 14,
@@ -70,8 +80,10 @@ impl Default for Setup {
             link_mtu: 9000,
             max_segments: 16,
             migration: true,
+            finite_credits: false,
             ipv6: false,
             limits: Limits::default(),
+            congestion: CongestionOptions::default(),
             send_start: 0,
             receive_start: 0,
         }
@@ -110,13 +122,39 @@ impl Setup {
     pub fn engine_options(&self) -> EngineOptions {
         EngineOptions {
             migration: self.migration,
+            finite_credits: self.finite_credits,
             limits: self.limits,
+            congestion: self.congestion,
             ..EngineOptions::new(7, vec![self.our_address()])
         }
     }
 
     /// Attributes of queue pair `pair` for the transition to `state` from the state before it.
     pub fn attributes(&self, state: QueuePairState, pair: usize) -> QueuePairAttributes {
+        let to = QueuePairAttributes::to_state(state);
+        let all = self.attributes_of_rc(state, pair);
+        match self.kind {
+            QueuePairKind::Uc => QueuePairAttributes {
+                max_destination_rd_atomic: None,
+                min_rnr_timer: None,
+                timeout: None,
+                retry_count: None,
+                rnr_retry: None,
+                max_rd_atomic: None,
+                ..all
+            },
+            QueuePairKind::Ud => QueuePairAttributes {
+                pkey_index: all.pkey_index,
+                port: all.port,
+                qkey: (state == QueuePairState::Init).then_some(self.qkey),
+                send_psn: all.send_psn,
+                ..to
+            },
+            _ => all,
+        }
+    }
+
+    fn attributes_of_rc(&self, state: QueuePairState, pair: usize) -> QueuePairAttributes {
         let to = QueuePairAttributes::to_state(state);
         match state {
             QueuePairState::Init => QueuePairAttributes {

@@ -3,15 +3,18 @@
 use std::sync::Arc;
 
 use uroce::engine::Counter;
+use uroce::memory::WindowKind;
 use uroce::queue::CompletionStatus::Success;
 use uroce::queue::QueuePairState::Sqd;
 use uroce::queue::{Access, QueuePairAttributes, SendFlags, SendOperation};
+use uroce::wire::Reth;
 
 use crate::harness::{
     BASE, SERVED, SOURCE, Setup, Story, TARGET, ack, ms, ours, peer, peer_reth, read_request,
     read_response_first, read_response_only, read_responses, rnr_nak, send_only, sequence_nak,
     story, theirs, us, write_only,
 };
+use crate::memory_windows::{binding, bound, expect_refused, expect_served, post_bind};
 
 const MTU: usize = 1024;
 
@@ -28,7 +31,7 @@ fn lesson_16_only_the_rnr_timer_ends_an_rnr_pause() {
         s.deliver(rnr_nak(0, 0, 16));
         s.expect_nothing_until(us(900 + 2_559));
         s.expect_at(us(900 + 2_560), frames[0].clone());
-        s.expect_at(us(900 + 2_560), frames[1].clone());
+        s.expect_nothing();
     });
 }
 
@@ -183,6 +186,19 @@ fn lesson_27_a_fence_waits_for_reads_and_atomics_only() {
         }
         s.next_sent().expect("the WRITE behind the READ");
     });
+    // That of a local invalidation waits for all: the answer of a WRITE, too.
+    story(|s| {
+        let bind = bound(s, WindowKind::Type2B);
+        let reth = Reth { address: bind.address, key: bind.key(), length: 8 };
+        s.post_write(1, 8);
+        s.post(2, SendOperation::LocalInvalidate(bind.key()), fence, &[]);
+        s.next_sent().expect("the WRITE");
+        expect_served(s, 0, reth);
+        s.deliver(ack(0, 1));
+        s.expect_sent(1, Success);
+        s.expect_sent(2, Success);
+        expect_refused(s, 1, write_only(1, reth, &[1; 8]));
+    });
 }
 
 #[test]
@@ -217,5 +233,24 @@ fn lesson_44_local_operations_are_not_part_of_a_retry() {
         s.expect_sent(1, Success);
         s.expect_sent(2, Success);
         s.expect_sent(3, Success);
+    });
+    story(|s| {
+        let bind = binding(s, WindowKind::Type2B, Access::REMOTE_WRITE);
+        s.post_write(1, 8);
+        post_bind(s, 2, bind);
+        s.post(3, SendOperation::LocalInvalidate(bind.key()), SendFlags::NONE, &[]);
+        post_bind(s, 4, bind);
+        s.post_write(5, 8);
+        let frames = [0, 1].map(|psn| write_only(psn, peer_reth(0, 8), &ours(SOURCE, 8)).asking());
+        s.expect_all(frames.clone());
+        s.deliver(sequence_nak(0, 0));
+        s.expect_all(frames.clone());
+        s.expect_at(ms(1), frames[0].clone());
+        s.deliver(ack(1, 2));
+        // A window that is bound cannot be bound: a second time each would have failed.
+        for id in 1..6 {
+            s.expect_sent(id, Success);
+        }
+        expect_served(s, 0, Reth { address: bind.address, key: bind.key(), length: 8 });
     });
 }

@@ -54,6 +54,7 @@ impl Oracle {
             this.may_arrive(number)
                 && this.is_told_of(&this.inbox[number], completion, self.sender(number, queue))
                 && holds(&actual, this.area(), this.inbox[number].received_bytes())
+                && this.is_addressed(&this.inbox[number], &actual)
         };
         let Some(number) = (0..this.inbox.len()).find(matches) else {
             return Err(self.unmatched(queue, receive, completion));
@@ -62,8 +63,13 @@ impl Oracle {
         let mut length = message.received_bytes().len();
         if this.port.is_datagram {
             let from = self.unacked[message.from.0].port.address;
-            check_area(&actual[..AREA], from, this.port.address, message.length)
-                .map_err(|what| wrong_area(queue, completion.id, what))?;
+            check_area(
+                &actual[..AREA],
+                from,
+                message.group.unwrap_or(this.port.address),
+                message.length,
+            )
+            .map_err(|what| wrong_area(queue, completion.id, what))?;
             length += AREA;
         }
         if let Some(place) = message.target {
@@ -137,6 +143,17 @@ impl UnackedQueue {
         let last = self.last.get(&message.from);
         let is_in_order = !self.port.keeps_order || last.is_none_or(|last| *last < number);
         message.defect.is_none() && message.end != SendEnd::Failed && is_new && is_in_order
+    }
+
+    /// Whether the area of a datagram, where it is long enough, does not name the other one of group
+    /// and machine: what has no bytes differs in nothing else.
+    fn is_addressed(&self, message: &Message, actual: &[u8]) -> bool {
+        let to = message.group.unwrap_or(self.port.address);
+        let named = match to {
+            IpAddr::V4(_) => actual.get(36..AREA).map(|bytes| bytes.starts_with(&[239])),
+            IpAddr::V6(_) => actual.get(24..AREA).map(|bytes| bytes.starts_with(&[0xff])),
+        };
+        !self.port.is_datagram || named.is_none_or(|is_group| is_group == message.group.is_some())
     }
 
     /// Whether a completion tells of this message.

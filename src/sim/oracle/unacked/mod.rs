@@ -60,19 +60,22 @@ impl Oracle {
         if let Some(place) = model.target {
             let bytes = Bytes::new(data.clone(), 0, data.len().min(place.length));
             let memory = &mut self.memories[place.memory.0];
-            memory.claim(token, model.to.claimant(), place.offset, bytes, false);
+            memory.claim(token, model.to[0].claimant(), place.offset, bytes, false);
             // Nobody will ever know whether it arrived.
             memory.abandon(token);
         }
-        let receiver = &mut self.unacked[model.to.0];
-        let message = receiver.inbox.len();
-        receiver.inbox.push(Message::new(queue, token, model, data));
+        let deliver = |to: &UnackedId| {
+            let inbox = &mut self.unacked[to.0].inbox;
+            inbox.push(Message::new(queue, token, model, data.clone()));
+            (*to, inbox.len() - 1)
+        };
+        let messages = model.to.iter().map(deliver).collect();
         self.unacked[queue.0].sends.push_back(PendingUnacked {
             id: model.id,
             kind: model.kind,
             signaled: model.signaled,
             defect: model.defect,
-            message: (model.to, message),
+            messages,
         });
     }
 
@@ -106,18 +109,22 @@ impl Oracle {
         self.unacked[queue.0].has_failed = false;
     }
 
-    /// All its requests have ended. `intact` says of each message that it sent whether the network
-    /// carried all of it, and where packets do not pass each other it then has to arrive.
-    pub fn carried_unacked(&mut self, queue: UnackedId, intact: &[bool]) -> Result<(), Violation> {
+    /// All its requests have ended. `intact` says of each message that it sent to which machines the
+    /// network carried all of it, a bit each, and where packets do not pass each other it then has to
+    /// arrive.
+    pub fn carried_unacked(&mut self, queue: UnackedId, intact: &[u64]) -> Result<(), Violation> {
         let left = self.unacked[queue.0].left.clone();
         if left.len() != intact.len() {
             let (left, carried) = (left.len(), intact.len());
             let text = format!("{queue}: {left} messages left, but {carried} were carried");
             return Err(Violation::new(Rule::Completion, text));
         }
-        for ((to, number), is_intact) in left.into_iter().zip(intact) {
-            let receiver = &mut self.unacked[to.0];
-            receiver.inbox[number].is_intact = *is_intact && receiver.port.keeps_order;
+        for (messages, intact) in left.into_iter().zip(intact) {
+            for (to, number) in messages {
+                let receiver = &mut self.unacked[to.0];
+                let is_intact = intact >> receiver.port.machine & 1 == 1;
+                receiver.inbox[number].is_intact = is_intact && receiver.port.keeps_order;
+            }
         }
         Ok(())
     }
@@ -180,8 +187,10 @@ impl Oracle {
         if let Some(defect) = request.defect.filter(|defect| defect.failure().is_some()) {
             return complain(format!("succeeded in spite of: {defect}"));
         }
-        self.message_mut(request).end = SendEnd::Left;
-        self.unacked[queue.0].left.push(request.message);
+        for (to, number) in &request.messages {
+            self.unacked[to.0].inbox[*number].end = SendEnd::Left;
+        }
+        self.unacked[queue.0].left.push(request.messages.clone());
         Ok(())
     }
 
@@ -204,18 +213,17 @@ impl Oracle {
             return Err(Violation::new(Rule::Status, text));
         }
         this.has_failed = true;
-        let message = self.message_mut(request);
-        message.end = SendEnd::Failed;
-        if message.arrivals == 0 {
+        let mut arrivals = 0;
+        for (to, number) in &request.messages {
+            let message = &mut self.unacked[to.0].inbox[*number];
+            message.end = SendEnd::Failed;
+            arrivals += message.arrivals;
+        }
+        if arrivals == 0 {
             return Ok(());
         }
         let text = format!("{queue}: request {} ended with: {status}, but arrived", request.id);
         Err(Violation::new(Rule::Receive, text))
-    }
-
-    fn message_mut(&mut self, request: &PendingUnacked) -> &mut Message {
-        let (to, number) = request.message;
-        &mut self.unacked[to.0].inbox[number]
     }
 
     /// Without losses all WRITEs have come, the later over the earlier.

@@ -38,6 +38,8 @@ pub struct UnackedPort {
     pub number: u32,
     /// Its machine's address.
     pub address: IpAddr,
+    /// Its machine's number, at most 63.
+    pub machine: usize,
     /// It takes datagrams of anybody; else it has one peer.
     pub is_datagram: bool,
     /// Packets do not pass each other.
@@ -51,8 +53,10 @@ pub struct UnackedPort {
 pub struct UnackedSend {
     /// The application's number.
     pub id: u64,
-    /// Whose receive, or memory, it is for.
-    pub to: UnackedId,
+    /// Whose receive, or memory, it is for: one, or all members of a group.
+    pub to: Vec<UnackedId>,
+    /// The group's address, if it is for one.
+    pub group: Option<IpAddr>,
     /// How its completion names it.
     pub kind: CompletionKind,
     /// What a WRITE writes; nothing for a SEND, and for a WRITE of what it cannot reach.
@@ -80,8 +84,8 @@ pub(super) struct PendingUnacked {
     pub(super) kind: CompletionKind,
     pub(super) signaled: bool,
     pub(super) defect: Option<UnackedDefect>,
-    /// Whose inbox its message is in, and which one it is there.
-    pub(super) message: (UnackedId, usize),
+    /// Whose inboxes its message is in, and which one it is there.
+    pub(super) messages: Vec<(UnackedId, usize)>,
 }
 
 /// What is known of a request's end.
@@ -97,6 +101,8 @@ pub(super) enum SendEnd {
 #[derive(Clone, Debug)]
 pub(super) struct Message {
     pub(super) from: UnackedId,
+    /// The group's address, if it was sent to one.
+    pub(super) group: Option<IpAddr>,
     pub(super) token: u64,
     pub(super) data: Arc<[u8]>,
     pub(super) length: usize,
@@ -121,6 +127,7 @@ impl Message {
         });
         Self {
             from,
+            group: model.group,
             token,
             data,
             length: model.length,
@@ -147,8 +154,8 @@ impl Message {
 pub(in super::super) struct UnackedQueue {
     pub(super) port: UnackedPort,
     pub(super) sends: VecDeque<PendingUnacked>,
-    /// What has left, in order: whose inbox it is in, and which one it is there.
-    pub(super) left: Vec<(UnackedId, usize)>,
+    /// What has left, in order: whose inboxes it is in, and which one it is there.
+    pub(super) left: Vec<Vec<(UnackedId, usize)>>,
     pub(super) receives: VecDeque<PendingReceive>,
     /// Everything that was sent to it, in order of posting.
     pub(super) inbox: Vec<Message>,

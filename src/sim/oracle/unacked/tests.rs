@@ -41,6 +41,7 @@ impl Court {
             oracle.open_unacked(UnackedPort {
                 number: numbers[side],
                 address: address(side as u8 + 1),
+                machine: side,
                 is_datagram,
                 keeps_order: network.keeps_order,
                 may_repeat: network.may_repeat,
@@ -66,7 +67,8 @@ impl Court {
     fn model(&self, id: u64, bytes: &[u8]) -> UnackedSend {
         UnackedSend {
             id,
-            to: self.queues[1],
+            to: vec![self.queues[1]],
+            group: None,
             kind: CompletionKind::Send,
             target: None,
             message: Some(Attachment::None),
@@ -212,7 +214,7 @@ fn without_losses_everything_arrives_and_a_farewell_always() {
         court.receive(10, 0, capacity);
         court.send(UnackedSend { must_arrive, ..court.model(1, b"hello") });
         court.sent(1, SUCCESS).unwrap();
-        court.oracle.carried_unacked(court.queues[0], &[is_intact]).unwrap();
+        court.oracle.carried_unacked(court.queues[0], &[u64::from(is_intact) << 1]).unwrap();
         court.oracle.stop_unacked(court.queues[1], true)
     };
     end(false, 8, false).unwrap();
@@ -220,7 +222,32 @@ fn without_losses_everything_arrives_and_a_farewell_always() {
     assert_eq!(rule(end(true, 8, false)), Rule::Receive);
     assert_eq!(rule(end(false, 8, true)), Rule::Receive);
     let mut court = Court::new(ORDERED, false);
-    assert_eq!(rule(court.oracle.carried_unacked(court.queues[0], &[true])), Rule::Completion);
+    assert_eq!(rule(court.oracle.carried_unacked(court.queues[0], &[1])), Rule::Completion);
+}
+
+#[test]
+fn a_message_to_a_group_arrives_once_at_each_member_that_the_network_carried_it_to() {
+    let sent = |intact: u64| {
+        let mut court = Court::new(ORDERED, false);
+        court.receive(10, 0, 8);
+        let to = court.queues.to_vec();
+        court.send(UnackedSend { to, ..court.model(1, b"group") });
+        court.sent(1, SUCCESS).unwrap();
+        court.oracle.carried_unacked(court.queues[0], &[intact]).unwrap();
+        court.write(0, b"group");
+        court.received(10, 5).unwrap();
+        court
+    };
+    // The sender is the other member: its copy has to come where the network carried it.
+    let mut court = sent(0b10);
+    court.oracle.stop_unacked(court.queues[0], true).unwrap();
+    court.oracle.stop_unacked(court.queues[1], true).unwrap();
+    let mut court = sent(0b11);
+    assert_eq!(rule(court.oracle.stop_unacked(court.queues[0], true)), Rule::Receive);
+    let mut court = sent(0b10);
+    court.receive(11, 8, 8);
+    court.write(8, b"group");
+    assert_eq!(rule(court.received(11, 5)), Rule::Receive, "a second copy");
 }
 
 #[test]
@@ -236,7 +263,7 @@ fn a_write_may_come_until_the_end_and_without_losses_must() {
         court.oracle.unacked_completed(court.queues[0], &sent).unwrap();
         court.write(0, written);
         court.oracle.check_memory().unwrap();
-        court.oracle.carried_unacked(court.queues[0], &[is_intact]).unwrap();
+        court.oracle.carried_unacked(court.queues[0], &[u64::from(is_intact) << 1]).unwrap();
         assert_eq!(court.oracle.stop_unacked(court.queues[1], true).is_ok(), good);
         court.oracle.close_unacked(court.queues[1]).unwrap();
         court.write(2, b"zz");
