@@ -85,6 +85,10 @@ pub(super) fn check(
             "{carried} packets for {needed} that are needed and {disturbances} disturbances"
         ));
     }
+    if tally.other > tally.marked {
+        let (notifications, marks) = (tally.other, tally.marked);
+        return complain(format!("{notifications} congestion notifications for {marks} marks"));
+    }
     let is_fast = scenario.network.rate >= FAST_LINE && scenario.network.latency.1 <= SHORT_WAY;
     let is_plain = scenario.is_clean() && !scenario.has_defects() && reconnections == 0;
     if !is_plain || !is_fast || tally.not_ready > 0 {

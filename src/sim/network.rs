@@ -69,8 +69,10 @@ pub(super) struct Arrival {
 pub struct Tally {
     /// Packets by kind, in the order of [`Row::ALL`].
     pub sent: [u64; Row::ALL.len()],
-    /// Packets of other kinds.
+    /// Packets of other kinds: congestion notifications.
     pub other: u64,
+    /// Packets that arrive marked "congestion experienced", copies included.
+    pub marked: u64,
     /// Packets lost.
     pub lost: u64,
     /// Packets damaged.
@@ -556,6 +558,7 @@ impl Network {
         let capable = flight.traffic_class & 3 != 0;
         if delivery.mark_ce && capable {
             flight.traffic_class |= 3;
+            self.tally.marked += 1 + u64::from(delivery.duplicate.is_some());
         }
         if let Some(hold) = delivery.duplicate {
             let (bytes, told) = (flight.bytes.clone(), flight.told.clone());
