@@ -56,6 +56,7 @@
 //! | [`host`] | interfaces, addresses, GIDs, privileges | [`host::interfaces`] |
 //! | [`software`] | engine, link, lock and thread: a device; several processes on one port | [`software::Device`] |
 //! | [`verbs`] | what applications see | [`verbs::open`], [`verbs::QueuePair`] |
+//! | [`dissect`] | tolerant decode of any captured frame: outer layers, RoCE, ICRC, MADs | [`dissect::Dissector`] |
 //! | [`sim`] | whole worlds in virtual time, judged by an oracle that models verbs | [`sim::Scenario`] |
 //!
 //! # Rules that hold everywhere
@@ -69,6 +70,7 @@
 
 #![warn(unreachable_pub)]
 
+pub mod dissect;
 pub mod engine;
 pub mod fault;
 pub mod host;

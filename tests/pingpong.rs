@@ -211,8 +211,8 @@ fn many_queue_pairs_share_one_receive_queue() {
             for output in succeed(&options, &[&options[..], &["localhost"]].concat()) {
                 let text = stdout(&output);
                 assert!(text.contains("every byte of every message was checked"), "{text}");
-                let own = text.matches("  local  address").count();
-                assert_eq!(own.to_string(), pairs, "{text}");
+                let peers = text.matches("  remote address").count();
+                assert_eq!(peers.to_string(), pairs, "{text}");
             }
         }
     }

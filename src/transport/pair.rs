@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::burst::{BurstRules, BurstWriter};
-use super::congestion::{CongestionOptions, FlowRate, Limiter, Notification, Notified};
+use super::congestion::{CongestionOptions, FlowRate, Notification, Notified, Pacer};
 use super::context::{Base, Context, Peer};
 use super::counters::Counter;
 use super::effects::AsyncEvent;
@@ -41,9 +41,7 @@ pub(crate) struct QueuePair {
     established: bool,
     /// The rate of what goes to the peer, once it has sent congestion notifications (where the
     /// transport acknowledges; elsewhere the path has it).
-    limiter: Option<Limiter>,
-    /// Nothing with payload goes out before.
-    paced_until: Instant,
+    pacer: Pacer,
     /// When the peer was last notified of congestion.
     notified: Notified,
 }
@@ -80,8 +78,7 @@ impl QueuePair {
             requested_last: false,
             drain_event_owed: false,
             established: false,
-            limiter: None,
-            paced_until: Instant::NEVER,
+            pacer: Pacer::default(),
             notified: Notified::default(),
         }
     }
@@ -178,8 +175,7 @@ impl QueuePair {
         self.requested_last = false;
         self.drain_event_owed = false;
         self.established = false;
-        self.limiter = None;
-        self.paced_until = Instant::NEVER;
+        self.pacer = Pacer::default();
         self.notified = Notified::default();
         ctx.history.clear();
     }
@@ -323,7 +319,7 @@ impl QueuePair {
     fn slow_down(&mut self, ctx: &mut Context<'_>, from: &IpAddr) -> bool {
         let (now, options) = (ctx.now, ctx.congestion);
         if self.base.queues.kind().is_reliable() {
-            Limiter::notify(&mut self.limiter, now, options);
+            self.pacer.notify(now, options);
             return true;
         }
         let path = ctx.paths.find(from);
@@ -342,16 +338,15 @@ impl QueuePair {
     /// The rate to which congestion notifications have brought this queue pair; nothing if it is
     /// not limited, or only by its destinations.
     pub(crate) fn rate(&self, now: Instant, options: &CongestionOptions) -> Option<FlowRate> {
-        self.limiter.as_ref().map(|limiter| limiter.rate(now, options))
+        self.pacer.rate(now, options)
     }
 
     pub(crate) fn deadline(&self) -> Instant {
-        self.sending.deadline().min(self.paced_until)
+        self.sending.deadline().min(self.pacer.deadline())
     }
 
     pub(crate) fn handle_deadline(&mut self, ctx: &mut Context<'_>) {
-        if self.paced_until <= ctx.now {
-            self.paced_until = Instant::NEVER;
+        if self.pacer.take_due(ctx.now) {
             ctx.ready.push(self.base.slot);
         }
         self.sending.handle_deadline(&self.base, ctx);
@@ -430,9 +425,11 @@ impl QueuePair {
         if let Some(peer) = &self.base.peer {
             writer.bind(&peer.flow, peer.traffic_class);
         }
-        let may_send = self.limiter.is_none() || self.pace(ctx, &mut writer);
+        let budget = self.pacer.budget(ctx.now, ctx.congestion);
+        let may_send = budget.is_some();
+        writer.limit(budget.unwrap_or(0));
         // Acknowledgements are free: a debt of them could keep our own requests back for long.
-        let pays = self.limiter.is_some() && self.receiving.owes_payload();
+        let pays = self.pacer.is_limited() && self.receiving.owes_payload();
         let reply_first = self.requested_last && self.receiving.has_reply(ctx);
         if !reply_first && may_send {
             self.sending.fill(&self.base, ctx, &mut writer);
@@ -449,10 +446,8 @@ impl QueuePair {
             self.sending.fill(&self.base, ctx, &mut writer);
             self.requested_last = writer.packets() > 0;
         }
-        if let Some(limiter) = &mut self.limiter
-            && (self.requested_last || pays)
-        {
-            limiter.charge(writer.on_the_line(), ctx.congestion);
+        if self.pacer.is_limited() && (self.requested_last || pays) {
+            self.pacer.charge(writer.on_the_line(), ctx.congestion);
         }
         self.settle(ctx);
         let burst = writer.finish()?;
@@ -472,30 +467,9 @@ impl QueuePair {
         self.base.target = Target::Own;
     }
 
-    /// Whether the flow's rate lets requests and payload go out now, and how much of it; if not, the
-    /// time when it does is noted.
-    fn pace(&mut self, ctx: &Context<'_>, writer: &mut BurstWriter<'_>) -> bool {
-        let Some(limiter) = &mut self.limiter else { return true };
-        match limiter.budget(ctx.now, ctx.congestion) {
-            Ok(bytes) => {
-                writer.limit(bytes);
-                self.paced_until = Instant::NEVER;
-                if limiter.is_over(ctx.now, ctx.congestion) {
-                    self.limiter = None;
-                }
-                true
-            }
-            Err(until) => {
-                writer.limit(0);
-                self.paced_until = until;
-                false
-            }
-        }
-    }
-
     /// Whether a reply is owed that may leave as soon as the application had its chance.
     pub(crate) fn holds_reply(&self) -> bool {
-        let is_paced = self.paced_until != Instant::NEVER && self.receiving.owes_payload();
+        let is_paced = self.pacer.holds() && self.receiving.owes_payload();
         self.receiving.owes_reply() && !is_paced
     }
 

@@ -53,6 +53,11 @@ impl CompletionQueue {
         self.inner.shared.capacity()
     }
 
+    /// Completions that wait to be polled, at this moment.
+    pub fn waiting(&self) -> u32 {
+        self.inner.shared.waiting()
+    }
+
     /// Takes completions out into `completions`, oldest first, without waiting. Returns how many.
     ///
     /// # Errors

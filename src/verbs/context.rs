@@ -13,6 +13,7 @@ use crate::engine::{AsyncEvent, CongestionOptions, ControlError, Engine, FlowRat
 use crate::host::{Gid, interface_named};
 use crate::link::Link;
 use crate::memory::OnDemandCapabilities;
+use crate::queue::PlacementCapabilities;
 use crate::software::{Device, DeviceCounters, DeviceOptions};
 use crate::time::Instant;
 
@@ -62,6 +63,11 @@ impl Context {
     /// [`ProtectionDomain::register_on_demand`].
     pub fn on_demand(&self) -> OnDemandCapabilities {
         OnDemandCapabilities::query()
+    }
+
+    /// What the device has of ATOMIC WRITE and FLUSH.
+    pub fn placement(&self) -> PlacementCapabilities {
+        PlacementCapabilities::SOFTWARE
     }
 
     pub(super) fn control<R>(

@@ -39,9 +39,10 @@ pub use crate::link::JoinError;
 pub use crate::memory::{AccessError, OnDemandCapabilities, OwnedMemory, RegisterError};
 pub use crate::queue::{
     Access, AddressHandleId, AddressVector, Attachment, Completion, CompletionKind,
-    CompletionStatus, Datagram, Overrun, PathMtu, Payload, PostError, QueueCapacities,
-    QueuePairAttributes, QueuePairKind, QueuePairState, ReceiveRequest, Remote, SendFlags,
-    SendOperation, SendRequest, Sge, WindowBind, WindowId, WindowKind,
+    CompletionStatus, Datagram, FlushPlacement, FlushSelectivity, Overrun, PathMtu, Payload,
+    PlacementCapabilities, PostError, QueueCapacities, QueuePairAttributes, QueuePairKind,
+    QueuePairState, ReceiveRequest, Remote, SendFlags, SendOperation, SendRequest, Sge, WindowBind,
+    WindowId, WindowKind,
 };
 pub use crate::wire::{Immediate, Lkey, Psn, QKey, Qpn, Rkey, Srqn};
 pub use crate::words::{Explanation, Fact};

@@ -75,6 +75,7 @@ fn cannot_bind(fault: BindFault, bind: &WindowBind) -> Explanation {
             "peers are to change memory that was registered without LOCAL_WRITE"
         }
         BindFault::OutOfBounds => "the range is not inside the region",
+        BindFault::NotFlushable => "peers are to flush memory that was not registered for it",
         BindFault::OnDemandAtomic => "atomic operations cannot reach on-demand memory",
     };
     let what = super::call::window(bind);
