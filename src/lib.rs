@@ -50,6 +50,7 @@
 //! | [`queue`] | work queues and completion queues, shared with the application | [`queue::SendRequest`] |
 //! | `transport` | the queue pair's state machines; private | `src/transport/pair.rs` |
 //! | [`engine`] | one device's worth of them, as plain data that is given turns | [`engine::Engine::turn`] |
+//! | [`words`] | failures, flight recorders and packets in sentences | [`words::explain`] |
 //! | [`fault`] | the seeded fate of each packet | [`fault::FaultPlan`] |
 //! | [`link`] | what carries packets: UDP sockets, memory; recorded, impaired | [`link::Link`] |
 //! | [`host`] | interfaces, addresses, GIDs, privileges | [`host::interfaces`] |
@@ -86,3 +87,4 @@ mod transport;
 #[cfg(not(loom))]
 pub mod verbs;
 pub mod wire;
+pub mod words;
