@@ -81,9 +81,11 @@ impl End {
                 self.events += 1;
             }
         }
-        found
-            .filter(|completion| completion.status.is_success())
-            .ok_or_else(|| format!("a work request failed: {found:?}").into())
+        match found {
+            Some(completion) if completion.status.is_success() => Ok(completion),
+            Some(completion) => Err(self.pair.explain(&completion).to_string().into()),
+            None => unreachable!("the loop ends with one"),
+        }
     }
 
     fn received(&self, completion: &Completion) -> Outcome<String> {

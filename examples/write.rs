@@ -37,6 +37,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     // Success means that the bytes are in Bob's memory: his device has acknowledged them.
     let completion = completions.wait_one(Duration::from_secs(5))?;
     println!("work request {}: {}", completion.id, completion.status);
+    if !completion.status.is_success() {
+        // Which packets were sent, what came back, and what usually lies behind it.
+        eprintln!("{}", alice.explain(&completion));
+    }
     let found = target.to_vec(100, text.len())?;
     println!("Bob's memory holds: {}", String::from_utf8_lossy(&found));
     if completion.status.is_success() && found == text { Ok(()) } else { Err("it failed".into()) }

@@ -50,11 +50,13 @@
 //! | [`queue`] | work queues and completion queues, shared with the application | [`queue::SendRequest`] |
 //! | `transport` | the queue pair's state machines; private | `src/transport/pair.rs` |
 //! | [`engine`] | one device's worth of them, as plain data that is given turns | [`engine::Engine::turn`] |
+//! | [`words`] | failures, flight recorders and packets in sentences | [`words::explain`] |
 //! | [`fault`] | the seeded fate of each packet | [`fault::FaultPlan`] |
 //! | [`link`] | what carries packets: UDP sockets, memory; recorded, impaired | [`link::Link`] |
 //! | [`host`] | interfaces, addresses, GIDs, privileges | [`host::interfaces`] |
 //! | [`software`] | engine, link, lock and thread: a device; several processes on one port | [`software::Device`] |
 //! | [`verbs`] | what applications see | [`verbs::open`], [`verbs::QueuePair`] |
+//! | [`dissect`] | tolerant decode of any captured frame: outer layers, RoCE, ICRC, MADs | [`dissect::Dissector`] |
 //! | [`sim`] | whole worlds in virtual time, judged by an oracle that models verbs | [`sim::Scenario`] |
 //!
 //! # Rules that hold everywhere
@@ -68,6 +70,7 @@
 
 #![warn(unreachable_pub)]
 
+pub mod dissect;
 pub mod engine;
 pub mod fault;
 pub mod host;
@@ -84,3 +87,4 @@ mod transport;
 #[cfg(not(loom))]
 pub mod verbs;
 pub mod wire;
+pub mod words;

@@ -473,3 +473,21 @@ fn a_reset_queue_pair_forgets_what_was_posted_and_starts_anew() {
     let status = pair.sides[0].engine.query_queue_pair(number).unwrap();
     assert_eq!(shown(&status.attributes), Vec::<&str>::new());
 }
+
+#[test]
+fn the_page_about_events_names_each_kind_and_why_it_never_comes() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/events.md");
+    let page = std::fs::read_to_string(path).unwrap();
+    let (coming, never) = page.split_once("These never come:").unwrap();
+    for kind in AsyncEventKind::ALL {
+        let name = format!("`{}`", kind.name());
+        let line = |text: &str| text.lines().find(|line| line.contains(&name)).map(str::to_owned);
+        match kind.never() {
+            None => assert!(line(coming).is_some() && line(never).is_none(), "{name}"),
+            Some(why) => {
+                let line = line(never).unwrap_or_else(|| panic!("{name} is missing"));
+                assert!(line.contains(why), "{name}: {line}");
+            }
+        }
+    }
+}

@@ -14,6 +14,7 @@ const LAYERS: &[&str] = &[
     "queue",
     "transport",
     "engine",
+    "words",
     "fault",
     "link",
     "host",

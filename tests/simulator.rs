@@ -5,7 +5,7 @@ use std::num::NonZero;
 use std::thread::available_parallelism;
 
 use uroce::queue::CompletionStatus;
-use uroce::sim::oracle::{Defect, LinkDefect, UnackedDefect};
+use uroce::sim::oracle::{Defect, LinkDefect, Notice, UnackedDefect};
 use uroce::sim::{Endings, Exhaustive, Scenario, Summary, run_many};
 
 const SEEDS: u64 = 1000;
@@ -56,6 +56,10 @@ fn check_coverage(summary: &Summary) {
         CompletionStatus::LocalAccessError,
     ] {
         assert!(endings.receives(status) > 0, "no receive ended with: {status}");
+    }
+    for notice in [Notice::Established, Notice::RequestError, Notice::AccessError, Notice::Drained]
+    {
+        assert!(endings.notices(notice) > 0, "nobody ever heard: {notice}");
     }
     assert!(summary.reconnections > 0);
     check_unacked_coverage(&summary.endings);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use uroce::fault::FaultPlan;
-use uroce::software::{DeviceOptions, parse_buffer_size};
+use uroce::software::{DeviceOptions, Trace, parse_buffer_size, parse_trace};
 use uroce::verbs::Context;
 
 use super::output::Failure;
@@ -23,6 +23,9 @@ pub struct DeviceArgs {
     /// What shall go wrong, such as loss=5%,delay=1ms,seed=7 [env: UROCE_FAULT]
     #[arg(long, value_name = "LIST")]
     pub fault: Option<FaultPlan>,
+    /// Tell in words on standard error: errors, verbs, packets, with commas [env: UROCE_TRACE]
+    #[arg(long, value_name = "LIST", value_parser = parse_trace)]
+    pub trace: Option<Trace>,
     /// Drop packets that are right only with an IPv4 identification that uroce does not send [env: UROCE_STRICT]
     #[arg(long)]
     pub strict: bool,
@@ -41,6 +44,7 @@ impl DeviceArgs {
         }
         options.capture = self.pcap.clone().or(options.capture);
         options.fault = self.fault.clone().or(options.fault);
+        options.trace = self.trace.unwrap_or(options.trace);
         options.strict |= self.strict;
         options.receive_buffer = self.receive_buffer.or(options.receive_buffer);
         Ok(options)

@@ -4,6 +4,7 @@ mod counters;
 mod demo;
 mod device;
 mod devices;
+mod dump;
 mod output;
 mod pingpong;
 mod sim;
@@ -28,6 +29,7 @@ struct Cli {
 enum Command {
     Counters(counters::CountersArgs),
     Demo(demo::DemoArgs),
+    Dump(dump::DumpArgs),
     Devices(devices::DevicesArgs),
     Pingpong(pingpong::PingpongArgs),
     Sim(sim::SimArgs),
@@ -42,6 +44,7 @@ pub(crate) fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Counters(args) => counters::run(&args),
         Command::Demo(args) => demo::run(&args),
+        Command::Dump(args) => dump::run(&args),
         Command::Devices(args) => devices::run(&args),
         Command::Pingpong(args) => pingpong::run(&args),
         Command::Sim(args) => sim::run(&args),

@@ -24,7 +24,7 @@ impl Failure {
     }
 
     /// Whoever read standard output has had enough: an end like any other.
-    fn unread() -> Self {
+    pub fn unread() -> Self {
         Self { status: 0, message: None }
     }
 

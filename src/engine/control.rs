@@ -8,7 +8,7 @@ use crate::queue::{
     QueuePairKind, QueuePairQueues, ReceiveQueue, Sharing, XrcDomainId,
 };
 use crate::time::Instant;
-use crate::transport::{Device, Peer, QueuePair};
+use crate::transport::{Device, History, Peer, QueuePair};
 use crate::wire::{Flow, Qpn};
 
 /// What a queue pair is made of, once it is checked.
@@ -180,7 +180,9 @@ impl Engine {
         pair.base.finite_credits = self.options.finite_credits;
         if slot as usize == self.pairs.len() {
             self.pairs.push(None);
+            self.histories.push(None);
         }
+        self.histories[slot as usize] = Some(Box::default());
         self.pairs[slot as usize] = Some(Box::new(pair));
         self.pair_counters.begin(slot);
         self.by_number.insert(number, slot);
@@ -397,6 +399,17 @@ impl Engine {
         })
     }
 
+    /// What a queue pair remembers: its last events, and the facts of its failures.
+    ///
+    /// # Errors
+    /// There is no such queue pair.
+    pub fn history(&self, number: Qpn) -> Result<History, ControlError> {
+        let slot = self.slot_of(number)? as usize;
+        let pair = self.pairs[slot].as_ref().ok_or(ControlError::NoSuchPair(number))?;
+        let history = self.histories[slot].as_ref().ok_or(ControlError::NoSuchPair(number))?;
+        Ok(history.snapshot(&pair.base))
+    }
+
     /// Ends a queue pair. Completions that it has given stay in their queues; outstanding work
     /// requests give none. Of an XRC TGT queue pair that is in use more than once (see
     /// [`Engine::open_xrc_target`]) only a use ends.
@@ -421,6 +434,7 @@ impl Engine {
         self.deadlines.remove(slot);
         self.by_number.remove(&number);
         self.pairs[slot as usize] = None;
+        self.histories[slot as usize] = None;
         self.pair_counters.end(slot);
         self.free_slots.push(slot);
         Ok(())

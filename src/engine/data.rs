@@ -94,6 +94,7 @@ impl Engine {
         step: impl FnOnce(&mut QueuePair, &mut Context<'_>) -> R,
     ) -> Option<R> {
         let pair = self.pairs.get_mut(slot as usize)?.as_mut()?;
+        let history = self.histories.get_mut(slot as usize)?.as_mut()?;
         let own_counters = self.pair_counters.get_mut(slot)?;
         let mut ctx = Context {
             now,
@@ -107,6 +108,7 @@ impl Engine {
             counters: &mut self.counters,
             own_counters,
             ready: &mut self.ready,
+            history,
         };
         let result = step(pair, &mut ctx);
         if pair.holds_reply() {
@@ -128,7 +130,18 @@ impl Engine {
             }
             if let Err(reason) = self.handle_segment(now, burst, index, segment) {
                 self.count_for(slot, reason, 1);
+                self.record_drop(now, reason, slot, segment);
             }
+        }
+    }
+
+    /// A dropped packet is remembered by the queue pair that it seems to be for.
+    #[cold]
+    fn record_drop(&mut self, now: Instant, reason: Counter, slot: Option<u32>, segment: &[u8]) {
+        let Some(bth) = segment.first_chunk().map(Bth::parse) else { return };
+        let history = slot.and_then(|slot| self.histories.get_mut(slot as usize)?.as_mut());
+        if let Some(history) = history {
+            history.ring.dropped_before(now, reason, bth.psn);
         }
     }
 
@@ -259,7 +272,7 @@ impl Engine {
             let stray = service != Service::Rc && reason == Counter::DropWrongTransport;
             if stray { Counter::DropUnexpectedOpcode } else { reason }
         })?;
-        self.with_pair(slot, now, |pair, ctx| pair.handle_unsupported(ctx, bth.psn));
+        self.with_pair(slot, now, |pair, ctx| pair.handle_unsupported(ctx, bth.psn, bth.opcode));
         Ok(())
     }
 

@@ -30,13 +30,17 @@ use crate::queue::{
 };
 use crate::rng::Rng;
 use crate::transport::{
-    AddressHandles, NotificationPoint, PairCounters, PathTable, QueuePair, ReadyList, SharedQueues,
+    AddressHandles, NotificationPoint, PairCounters, PathTable, QueuePair, ReadyList, Recorder,
+    SharedQueues,
 };
 use crate::wire::{Lkey, Qpn, Rkey};
 
+pub use crate::memory::{Denial, Grant};
 pub use crate::transport::{
-    AsyncEvent, AsyncEventKind, AttributeList, CongestionError, CongestionOptions, Counter,
-    Counters, Effects, EventSubject, FlowRate, ModifyError,
+    AsyncEvent, AsyncEventKind, AttributeList, Cause, CongestionError, CongestionOptions, Counter,
+    Counters, Effects, Ends, EventSubject, Failure, FlowRate, FlushCause, Flushed, History,
+    HistoryEvent, MessagePart, ModifyError, NotReady, PacketKind, Record, Refused, TimerKind,
+    Unanswered, WrongResponse,
 };
 pub use crate::wire::IdentificationRule;
 pub use data::TurnReport;
@@ -225,9 +229,6 @@ pub enum ControlError {
     /// The address handle was destroyed, or is of another device.
     #[error("there is no such address handle on this device")]
     NoSuchHandle,
-    /// The device has no such transport.
-    #[error("{0} queue pairs are not supported")]
-    NotSupported(QueuePairKind),
     /// Attributes were refused.
     #[error(transparent)]
     Modify(#[from] ModifyError),
@@ -256,6 +257,8 @@ pub struct Engine {
     shared_queues: SharedQueues,
     xrc: XrcDomains,
     pairs: Vec<Option<Box<QueuePair>>>,
+    /// The queue pairs' flight recorders, by slot.
+    histories: Vec<Option<Box<Recorder>>>,
     free_slots: Vec<u32>,
     by_number: HashMap<Qpn, u32>,
     next_index: u16,
@@ -304,6 +307,7 @@ impl Engine {
             shared_queues: SharedQueues::default(),
             xrc: XrcDomains::new(&mut rng),
             pairs: Vec::new(),
+            histories: Vec::new(),
             free_slots: Vec::new(),
             by_number: HashMap::new(),
             next_index,
@@ -376,6 +380,14 @@ impl Engine {
         into.notifications.append(&mut self.effects.notifications);
         into.wakes.append(&mut self.effects.wakes);
         into.events.append(&mut self.effects.events);
+        into.failures.append(&mut self.effects.failures);
+        into.flushed.append(&mut self.effects.flushed);
+    }
+
+    /// From here on failures of work requests are told with the effects, for a trace; they can be
+    /// asked for with [`Engine::history`] in any case.
+    pub fn tell_failures(&mut self) {
+        self.effects.tells = true;
     }
 
     /// Panics with a sentence if the engine's state contradicts itself. For tests and the

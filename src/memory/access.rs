@@ -58,6 +58,11 @@ impl Access {
         Self(self.0 | other.0)
     }
 
+    /// What of `other` is in it.
+    pub const fn only(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
     /// Whether any of `other` is in it.
     pub const fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0

@@ -12,6 +12,7 @@ use std::collections::{HashMap, VecDeque};
 
 use super::access::Access;
 use super::demand;
+use super::denial::Grant;
 use super::error::{KeyFault, RegisterError};
 use super::region::{AtomicChange, Backing};
 use super::window::{Window, WindowKind};
@@ -401,6 +402,21 @@ impl KeyTable {
             return Err(KeyFault::Misaligned);
         }
         Ok(span.backing.atomic(span.offset, change))
+    }
+
+    /// What a live key stands for.
+    pub(super) fn grant_of(&self, key: u32) -> Option<Grant> {
+        match self.content(key)? {
+            Content::Region(region) => region.valid.then(|| Grant {
+                address: region.base,
+                length: region.backing.len() as u64,
+                access: region.access,
+            }),
+            Content::Window(window) => window.bound.as_ref().map(|bound| {
+                let (address, length) = bound.addresses();
+                Grant { address, length: length as u64, access: bound.rights() }
+            }),
+        }
     }
 
     /// Everything that `key` names, if it gives `need` there to `who`.

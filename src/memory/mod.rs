@@ -14,6 +14,7 @@
 mod access;
 mod copy;
 mod demand;
+mod denial;
 mod error;
 mod file;
 mod keys;
@@ -23,10 +24,12 @@ mod window;
 
 pub use access::Access;
 pub use demand::OnDemandCapabilities;
+pub use denial::{Denial, Grant};
 pub use error::{KeyFault, RegisterError};
 pub use keys::DomainId;
 pub use region::{AccessError, OwnedMemory};
 
+pub(crate) use denial::denied;
 pub(crate) use keys::{Accessor, KeyTable, RegionChange};
 pub(crate) use region::{AtomicChange, Backing};
 pub use scatter::Sge;

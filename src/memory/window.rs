@@ -63,7 +63,8 @@ pub struct WindowBind {
     pub address: u64,
     /// Bytes. 0 makes a window of type 1 grant nothing.
     pub length: u64,
-    /// What peers may do: any of REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC; and for type 2B
+    /// What peers may do: any of REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC, and of the FLUSH rights
+    /// those that the region has; and for type 2B
     /// ZERO_BASED, with which peers name the first byte by 0.
     pub access: Access,
 }
@@ -98,6 +99,8 @@ pub enum BindFault {
     NeedsLocalWrite,
     /// The range is not inside the region (C10-75).
     OutOfBounds,
+    /// Peers are to flush memory that was not registered for it.
+    NotFlushable,
     /// Atomic operations cannot reach on-demand memory.
     OnDemandAtomic,
 }
@@ -132,6 +135,11 @@ impl Bound {
     /// The address of the first byte, as peers name it, and how many there are.
     pub(super) const fn addresses(&self) -> (u64, usize) {
         (self.base, self.length)
+    }
+
+    /// What peers may do with it.
+    pub(super) const fn rights(&self) -> Access {
+        self.access
     }
 
     /// Where in the region `length` bytes from `address` on lie, if a peer may have `need` there
@@ -225,6 +233,9 @@ impl KeyTable {
         let changes = bind.access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
         if changes && !region.access.contains(Access::LOCAL_WRITE) {
             return Err(BindFault::NeedsLocalWrite);
+        }
+        if !region.access.contains(bind.access.only(Access::FLUSH)) {
+            return Err(BindFault::NotFlushable);
         }
         if bind.access.contains(Access::REMOTE_ATOMIC) && region.backing.is_on_demand() {
             return Err(BindFault::OnDemandAtomic);
@@ -323,7 +334,7 @@ impl KeyTable {
 
 /// Rights that a window can have.
 fn check_rights(kind: WindowKind, access: Access) -> Result<(), BindFault> {
-    let remote = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
+    let remote = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC | Access::FLUSH;
     let possible = match kind {
         // o10-36.2.2
         WindowKind::Type1 => remote,

@@ -12,11 +12,13 @@
 
 mod blocks;
 mod classic;
+mod gzip;
 mod reader;
 mod source;
 mod time;
 mod writer;
 
+pub use gzip::Decompressed;
 pub use reader::{Format, Interface, LinkType, ReadError, Reader, Record};
 pub use time::Timestamp;
 pub use writer::Writer;

@@ -30,6 +30,8 @@ impl LinkType {
     pub const ETHERNET: Self = Self(1);
     /// An IPv4 or IPv6 header at once.
     pub const RAW: Self = Self(101);
+    /// Endace's extensible record format, which carries Ethernet or InfiniBand.
+    pub const ERF: Self = Self(197);
     /// Linux "cooked" capture, as of the interface `any`.
     pub const LINUX_SLL: Self = Self(113);
     /// The same, second version.

@@ -63,6 +63,19 @@ impl Timestamp {
         Self { seconds, attoseconds: attoseconds as u64, digits: resolution.digits() }
     }
 
+    /// A time in nanoseconds since 1970, as a running capture has it.
+    pub fn from_nanos(nanos: u64) -> Self {
+        Self::new(nanos, Resolution::NANOSECONDS, 0)
+    }
+
+    /// How long after `earlier` this is, in microseconds; negative if it is before.
+    pub fn micros_since(self, earlier: Self) -> i64 {
+        let seconds = i128::from(self.seconds) - i128::from(earlier.seconds);
+        let rest = i128::from(self.attoseconds) - i128::from(earlier.attoseconds);
+        let micros = (seconds * 1_000_000) + rest.div_euclid(1_000_000_000_000);
+        micros.clamp(i64::MIN.into(), i64::MAX.into()) as i64
+    }
+
     /// Nanoseconds, rounded down; 0 for times before 1970, the largest number for times after
     /// the year 2554.
     pub fn as_nanos(self) -> u64 {
@@ -123,6 +136,16 @@ mod tests {
         assert_eq!(shown(250_000, 6, -2), "-1.750000");
         assert_eq!(shown(2_000_000, 6, -3), "-1.000000");
         assert_eq!(Timestamp::new(1, Resolution::from_option(6), -2).as_nanos(), 0);
+    }
+
+    #[test]
+    fn differences_are_exact_to_the_microsecond() {
+        let at = |ticks| Timestamp::new(ticks, Resolution::MICROSECONDS, 0);
+        assert_eq!(at(2_000_001).micros_since(at(999_999)), 1_000_002);
+        assert_eq!(at(999_999).micros_since(at(2_000_001)), -1_000_002);
+        assert_eq!(Timestamp::from_nanos(1_500).micros_since(at(0)), 1);
+        let far = Timestamp::new(u64::MAX, Resolution::from_option(0), i64::MAX);
+        assert_eq!(far.micros_since(at(0)), i64::MAX);
     }
 
     #[test]

@@ -68,7 +68,7 @@ impl CompletionStatus {
         Self::General,
     ];
 
-    fn from_number(number: u8) -> Self {
+    pub(crate) fn from_number(number: u8) -> Self {
         Self::ALL.into_iter().find(|status| *status as u8 == number).unwrap_or(Self::General)
     }
 

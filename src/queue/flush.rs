@@ -23,6 +23,24 @@ pub enum FlushSelectivity {
     Region,
 }
 
+/// What a device has of ATOMIC WRITE and FLUSH (verbs: `IBV_DEVICE_ATOMIC_WRITE`,
+/// `IBV_DEVICE_FLUSH_GLOBAL`, `IBV_DEVICE_FLUSH_PERSISTENT`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlacementCapabilities {
+    /// ATOMIC WRITE.
+    pub atomic_write: bool,
+    /// FLUSH for visibility, of any memory.
+    pub flush_global: bool,
+    /// FLUSH for persistence, of memory that a file backs.
+    pub flush_persistent: bool,
+}
+
+impl PlacementCapabilities {
+    /// What every software device has on RC.
+    pub const SOFTWARE: Self =
+        Self { atomic_write: true, flush_global: true, flush_persistent: true };
+}
+
 impl FlushPlacement {
     /// The bits of the header, and of verbs: 1 visibility, 2 persistence.
     pub const fn bits(self) -> u8 {

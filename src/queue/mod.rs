@@ -32,7 +32,7 @@ pub use completion::{
     Attachment, Completion, CompletionKind, CompletionQueue, CompletionStatus, Notify, Overrun,
 };
 pub use doorbell::Doorbells;
-pub use flush::{FlushPlacement, FlushSelectivity};
+pub use flush::{FlushPlacement, FlushSelectivity, PlacementCapabilities};
 pub use pair::{QueueCapacities, QueuePairQueues};
 pub use receive::ReceiveQueue;
 pub use request::{

@@ -185,10 +185,10 @@ pub enum PostError {
         capacity: u32,
     },
     /// The queue pair's state does not allow it.
-    #[error("a queue pair in state {0} takes no {1}")]
+    #[error("a queue pair in state {0} takes no {1}; sends need RTS, receives INIT or later")]
     WrongState(super::QueuePairState, &'static str),
     /// More segments than the queue was created for.
-    #[error("{given} segments, but the queue was created for {limit}")]
+    #[error("{given} segments, but the queue was created for {limit}: create it for more")]
     TooManySegments {
         /// In the request.
         given: usize,
@@ -196,7 +196,7 @@ pub enum PostError {
         limit: usize,
     },
     /// More inline bytes than the queue was created for.
-    #[error("{given} inline bytes, but the queue was created for {limit}")]
+    #[error("{given} inline bytes, but the queue was created for {limit}: create it for more")]
     InlineTooLong {
         /// In the request.
         given: usize,
@@ -210,13 +210,16 @@ pub enum PostError {
     #[error("ATOMIC WRITE and FLUSH have no local data: {0} bytes of it were given")]
     NoLocalData(u64),
     /// The segments' sum is over the transport's limit.
-    #[error("a message of {0} bytes is over the limit of 2147483648")]
+    #[error("a message of {0} bytes is over the limit of 2147483648: send it in parts")]
     MessageTooLong(u64),
     /// The queue pair takes its receives from a shared queue.
     #[error("the queue pair has no receive queue of its own: post to its shared receive queue")]
     SharedReceiveQueue,
     /// The transport has no such operation.
-    #[error("{0} queue pairs have no such operation")]
+    #[error(
+        "{0} queue pairs have no such operation: READ, atomics and SEND with invalidate need RC, and \
+         datagrams to an address handle UD"
+    )]
     NotSupported(super::QueuePairKind),
     /// Requests of an XRC INI queue pair have to say which shared receive queue they are for.
     #[error(

@@ -2,6 +2,7 @@
 
 use crate::queue::{Attachment, Completion};
 
+use super::end::PostedSend;
 use super::node::Completions;
 use super::oracle::{Rule, Violation};
 use super::scenario::{Operation, Polling};
@@ -17,7 +18,10 @@ impl World {
         for end in 0..self.ends.len() {
             if self.ends[end].plan.node == node && self.phases[end / 2] == Phase::Up {
                 self.post_receives(end)?;
-                self.post_sends(end)?;
+                if self.ends[end].last_step.is_none() {
+                    self.post_sends(end)?;
+                    self.drain(end);
+                }
             }
         }
         self.run_unacked(node)?;
@@ -116,16 +120,33 @@ impl World {
             let is_last = posted.id == completion.id;
             if !is_last || completion.status.is_success() {
                 self.network.prove(end, posted.operation);
-                if posted.operation == Operation::LocalInvalidate {
-                    let node = self.ends[end].plan.node;
-                    self.ends[end].own_window.renew(&mut self.nodes[node]);
-                }
+                self.finish_local(end, &posted);
+            }
+            if posted.uses_grant {
+                // The peer may have waited to end what it grants.
+                self.wake(end ^ 1);
             }
             if is_last {
                 self.endings.note_send(posted.defect, completion.status);
                 return;
             }
         }
+    }
+
+    /// An operation on own keys was carried out, if it was one.
+    fn finish_local(&mut self, end: usize, posted: &PostedSend) {
+        if posted.operation.is_local() && posted.on_grant {
+            self.ends[end].grant.carried_out(posted.operation);
+        } else if posted.operation == Operation::LocalInvalidate {
+            let node = self.ends[end].plan.node;
+            self.ends[end].own_window.renew(&mut self.nodes[node]);
+        }
+    }
+
+    /// The application of this end runs soon.
+    fn wake(&mut self, end: usize) {
+        let delay = self.choose(self.scenario.application_delay);
+        self.run_application_at(self.ends[end].plan.node, self.now + delay);
     }
 
     fn finish_receive(&mut self, end: usize, completion: &Completion) {
@@ -136,13 +157,15 @@ impl World {
         if !completion.status.is_success() {
             return;
         }
-        if let Attachment::Invalidated(_) = completion.attachment {
+        if let Attachment::Invalidated(key) = completion.attachment {
             let node = this.plan.node;
-            this.window.renew(&mut self.nodes[node]);
+            if this.grant.is_ending(key) {
+                this.grant.invalidated();
+            } else {
+                this.window.renew(&mut self.nodes[node]);
+            }
             // The peer may have waited for a key that is valid.
-            let peer = self.ends[end ^ 1].plan.node;
-            let delay = self.choose(self.scenario.application_delay);
-            self.run_application_at(peer, self.now + delay);
+            self.wake(end ^ 1);
         }
     }
 

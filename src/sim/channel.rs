@@ -3,10 +3,12 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use crate::memory::WindowId;
 use crate::queue::QueuePairQueues;
 use crate::time::Instant;
 use crate::wire::{Psn, Qpn};
 
+use super::credits::{Ledger, Told};
 use super::matrix::{Met, Row};
 
 /// See the module's text.
@@ -15,6 +17,8 @@ pub(super) struct Channel {
     pub(super) number: Option<Qpn>,
     /// The end that it is connected to.
     pub(super) peer: usize,
+    /// Its memory window.
+    pub(super) window: Option<WindowId>,
     /// Nothing happens to what it sends.
     pub(super) is_spared: bool,
     /// Without acknowledgements: where its receives are.
@@ -31,13 +35,18 @@ pub(super) struct Channel {
     pub(super) inbound: usize,
     /// It has no READs and no atomics: no answer of theirs can be missing before a pause.
     pub(super) only_messages: bool,
+    /// Its send queue is drained and rests.
+    pub(super) is_resting: bool,
+    /// What it was told of its peer's receives.
+    pub(super) ledger: Ledger,
     /// A PSN that it was asked not to send before a time.
     pub(super) not_before: Option<(u32, Instant)>,
 }
 
 impl Channel {
-    pub(super) fn receive(&mut self, now: Instant, pause: Option<(u32, u64)>) {
+    pub(super) fn receive(&mut self, now: Instant, pause: Option<(u32, u64)>, told: &[Told]) {
         self.inbound -= 1;
+        told.iter().for_each(|told| self.ledger.answered(*told));
         let Some((psn, wait)) = pause else { return };
         // What comes before the packet is sent again is about the same attempt; and what asks for an
         // earlier packet is a late copy, for that one has been received.
@@ -72,12 +81,12 @@ mod tests {
     fn a_late_copy_that_asks_for_an_earlier_packet_starts_no_pause() {
         let at = |time: u64| Instant::ZERO + time;
         let mut channel = Channel { inbound: 5, only_messages: true, ..Channel::default() };
-        channel.receive(at(0), Some((0xff_fffe, 40)));
+        channel.receive(at(0), Some((0xff_fffe, 40)), &[]);
         assert_eq!(channel.not_before, Some((0xff_fffe, at(40))));
-        channel.receive(at(50), Some((3, 40)));
+        channel.receive(at(50), Some((3, 40)), &[]);
         assert_eq!(channel.not_before, Some((3, at(90))), "behind the wrap is ahead");
-        channel.receive(at(60), Some((0xff_fffe, 40)));
-        channel.receive(at(70), Some((3, 40)));
+        channel.receive(at(60), Some((0xff_fffe, 40)), &[]);
+        channel.receive(at(70), Some((3, 40)), &[]);
         assert_eq!(channel.not_before, Some((3, at(90))));
     }
 }

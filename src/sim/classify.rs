@@ -1,7 +1,8 @@
 //! What a packet on the network is about, as far as counting needs it.
 
-use crate::wire::{Aeth, Headers, Message, Packet, Qpn, SendTail, Service, Syndrome};
+use crate::wire::{Aeth, Headers, Message, Packet, Qpn, Rkey, SendTail, Service, Syndrome};
 
+use super::credits::{Begins, Told};
 use super::matrix::Row;
 
 /// See the module's text.
@@ -13,6 +14,8 @@ pub(super) struct Seen {
     pub(super) pause: Option<u64>,
     pub(super) destination: Qpn,
     pub(super) psn: u32,
+    /// The key of the receiver's memory that it names.
+    pub(super) key: Option<Rkey>,
     /// Nobody may answer it.
     pub(super) is_unacked: bool,
     /// Who sent a datagram.
@@ -21,6 +24,10 @@ pub(super) struct Seen {
     pub(super) needs_receive: bool,
     /// Begins, and ends, a message.
     pub(super) edges: (bool, bool),
+    /// A request's place among messages.
+    pub(super) begins: Begins,
+    /// What an answer says about receives.
+    pub(super) told: Option<Told>,
 }
 
 /// Looks at a UDP payload.
@@ -33,6 +40,7 @@ pub(super) fn classify(bytes: &[u8]) -> Option<Seen> {
     };
     let is_request = headers.message.operation().is_some_and(|one| one.is_request());
     let (destination, psn) = (headers.destination, headers.psn.value());
+    let key = key(&headers.message);
     let (is_unacked, source) = match headers.service {
         Service::Uc => (true, None),
         Service::Ud(deth) => (true, Some(deth.source)),
@@ -46,11 +54,72 @@ pub(super) fn classify(bytes: &[u8]) -> Option<Seen> {
         pause,
         destination,
         psn,
+        key,
         is_unacked,
         source,
         needs_receive,
         edges,
+        begins: begins(&headers.message),
+        told: told(&headers.message),
     })
+}
+
+const fn begins(message: &Message) -> Begins {
+    let (is_send, is_write) = (
+        matches!(message, Message::SendFirst | Message::SendOnly(_)),
+        matches!(message, Message::WriteFirst(_) | Message::WriteOnly(..)),
+    );
+    let is_other = matches!(
+        message,
+        Message::ReadRequest(_)
+            | Message::CompareSwap(_)
+            | Message::FetchAdd(_)
+            | Message::AtomicWrite(_)
+            | Message::Flush(..)
+    );
+    let reads = match message {
+        Message::ReadRequest(reth) => Some(reth.length),
+        _ => None,
+    };
+    let receive = is_send || matches!(message, Message::WriteOnly(_, Some(_)));
+    Begins { message: is_send || is_write || is_other, receive, reads }
+}
+
+fn told(message: &Message) -> Option<Told> {
+    let (Message::Acknowledge(aeth)
+    | Message::ReadResponseFirst(aeth)
+    | Message::ReadResponseLast(aeth)
+    | Message::ReadResponseOnly(aeth)
+    | Message::AtomicAcknowledge(aeth, _)) = message
+    else {
+        return None;
+    };
+    let Syndrome::Ack(credits) = aeth.syndrome else { return None };
+    Some(Told { finished: aeth.msn.value(), credits: credits.count() })
+}
+
+impl Seen {
+    /// What it is if its key is one of the receiver's window.
+    pub(super) fn through_window(self) -> Self {
+        let row = match self.row {
+            Some(Row::Write) => Some(Row::WindowWrite),
+            Some(Row::Read) => Some(Row::WindowRead),
+            Some(Row::SendInvalidate) => Some(Row::WindowInvalidate),
+            row => row,
+        };
+        Self { row, ..self }
+    }
+}
+
+const fn key(message: &Message) -> Option<Rkey> {
+    match message {
+        Message::WriteFirst(reth) | Message::WriteOnly(reth, _) | Message::ReadRequest(reth) => {
+            Some(reth.key)
+        }
+        Message::SendLast(SendTail::Invalidate(key))
+        | Message::SendOnly(SendTail::Invalidate(key)) => Some(*key),
+        _ => None,
+    }
 }
 
 /// Packets for which a receive is looked for, where nobody can ask the sender to wait.
@@ -105,6 +174,8 @@ fn row_of_message(message: &Message) -> Option<Row> {
         Message::ReadRequest(_) => Row::Read,
         Message::CompareSwap(_) => Row::CompareSwap,
         Message::FetchAdd(_) => Row::FetchAdd,
+        Message::AtomicWrite(_) => Row::AtomicWrite,
+        Message::Flush(..) => Row::Flush,
         Message::ReadResponseFirst(_)
         | Message::ReadResponseMiddle
         | Message::ReadResponseLast(_)

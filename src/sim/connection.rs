@@ -34,9 +34,18 @@ impl World {
                     node.window(end.node, &mut self.rng, &mut self.oracle)
                 };
                 let windows = [window(), window()];
+                let node = &mut self.nodes[end.node];
+                let grant = node.grant(end.node, &mut self.rng, &mut self.oracle);
                 let index = on_node[end.node];
                 on_node[end.node] += 1;
-                self.ends.push(End::new(&self.scenario, end.clone(), index, queues, windows));
+                self.ends.push(End::new(
+                    &self.scenario,
+                    end.clone(),
+                    index,
+                    queues,
+                    windows,
+                    grant,
+                ));
             }
             let connection = self.phases.len();
             self.phases.push(Phase::Down);
@@ -75,21 +84,34 @@ impl World {
             self.ends[ends[side]].start_over(ids[side], peer_cursor);
             let number = self.ends[ends[side]].queues.number();
             let requests = &self.ends[ends[side]].plan.requests;
-            let only_messages = requests.iter().all(|one| !one.operation.brings_data());
+            let only_messages = requests.iter().all(|one| !one.operation.is_answered());
             self.network.name_end(ends[side], ends[side ^ 1], number, only_messages);
+            self.network.name_window(ends[side], self.ends[ends[side]].grant.window());
         }
         let first_psns = self.first_psns(&plan);
         for side in [0, 1] {
+            let mtu = plan.path_mtu.bytes() as u32;
+            self.network.begin_ledger(ends[side], first_psns[side].value(), mtu);
             let peer = self.ends[ends[side ^ 1]].queues.number();
-            for attributes in steps(&plan, side, peer, first_psns, self.scenario.ipv6) {
-                self.modify(ends[side], &attributes);
-            }
+            let steps = steps(&plan, side, peer, first_psns, self.scenario.ipv6);
+            self.take_steps(ends[side], &steps, plan.starts_late.filter(|_| side == 1));
         }
         self.phases[connection] = Phase::Up;
         for side in [0, 1] {
             let delay = self.choose(self.scenario.application_delay);
             self.run_application_at(plan.ends[side].node, self.now + delay);
         }
+    }
+
+    /// RESET to RTS; with a last step that waits for the peer, or for a time.
+    fn take_steps(&mut self, end: usize, steps: &[QueuePairAttributes; 3], late: Option<u64>) {
+        let [init, receive, send] = steps;
+        self.modify(end, init);
+        self.modify(end, receive);
+        let Some(late) = late else { return self.modify(end, send) };
+        self.ends[end].last_step = Some(*send);
+        self.oracle.only_receives(self.ends[end].id);
+        self.put(self.now + late, Event::StartSending(end));
     }
 
     /// As planned for the first connection; later ones begin anywhere.
@@ -183,6 +205,7 @@ impl World {
         let end = &mut self.ends[end];
         end.window.start_over(&mut self.nodes[node]);
         end.own_window.start_over(&mut self.nodes[node]);
+        end.grant.start_over(&mut self.nodes[node]);
     }
 }
 

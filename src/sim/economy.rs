@@ -20,11 +20,11 @@ const LONG_WAY: u64 = 100_000;
 struct Ideal {
     /// Of SENDs and WRITEs.
     payload: u64,
-    /// READ responses.
+    /// READ responses, those to ATOMIC WRITE and FLUSH included.
     responses: u64,
     /// Atomic operations.
     atomics: u64,
-    /// READs.
+    /// READs, ATOMIC WRITEs and FLUSHes.
     reads: u64,
 }
 
@@ -54,7 +54,11 @@ impl Ideal {
                 self.responses += packets;
             }
             Operation::CompareSwap | Operation::FetchAdd => self.atomics += 1,
-            Operation::LocalInvalidate => {}
+            Operation::AtomicWrite | Operation::Flush => {
+                self.reads += 1;
+                self.responses += 1;
+            }
+            Operation::LocalInvalidate | Operation::BindWindow => {}
             _ => self.payload += packets,
         }
     }
@@ -80,6 +84,10 @@ pub(super) fn check(
         return complain(format!(
             "{carried} packets for {needed} that are needed and {disturbances} disturbances"
         ));
+    }
+    if tally.other > tally.marked {
+        let (notifications, marks) = (tally.other, tally.marked);
+        return complain(format!("{notifications} congestion notifications for {marks} marks"));
     }
     let is_fast = scenario.network.rate >= FAST_LINE && scenario.network.latency.1 <= SHORT_WAY;
     let is_plain = scenario.is_clean() && !scenario.has_defects() && reconnections == 0;

@@ -4,10 +4,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::engine::MemoryKeys;
-use crate::queue::QueuePairQueues;
+use crate::queue::{QueuePairAttributes, QueuePairQueues};
 use crate::time::Instant;
 use crate::wire::Rkey;
 
+use super::grants::Grant;
 use super::node::{Node, Registered};
 use super::oracle::{Defect, QueueId};
 use super::scenario::{EndPlan, Operation, Scenario};
@@ -21,6 +22,10 @@ pub(super) struct PostedSend {
     pub(super) defect: Option<Defect>,
     /// A READ of the peer's window: an invalidation has to wait for it.
     pub(super) reads_window: bool,
+    /// It goes through the peer's memory window.
+    pub(super) uses_grant: bool,
+    /// A local operation on the own memory window, or a SEND that ends the peer's.
+    pub(super) on_grant: bool,
 }
 
 /// Memory that SENDs with invalidate, or local invalidations, make unreachable again and again.
@@ -83,9 +88,16 @@ pub(super) struct End {
     pub(super) window: Window,
     /// For own local invalidations.
     pub(super) own_window: Window,
+    /// The memory window that its requests bind.
+    pub(super) grant: Grant,
     pub(super) next_receive_at: Instant,
     pub(super) unsignaled: u32,
     pub(super) next_id: u64,
+    /// The step to ready-to-send, as long as that waits.
+    pub(super) last_step: Option<QueuePairAttributes>,
+    pub(super) next_drain: usize,
+    /// It was drained and has not gone on.
+    pub(super) is_draining: bool,
 }
 
 impl End {
@@ -95,6 +107,7 @@ impl End {
         index_on_node: usize,
         queues: Arc<QueuePairQueues>,
         windows: [Registered; 2],
+        grant: Grant,
     ) -> Self {
         let [sources, buffers, landings] = Node::zones_of(index_on_node, scenario.zone);
         let zone = |start| Zone::new(start, scenario.zone);
@@ -112,15 +125,21 @@ impl End {
             landings: zone(landings),
             window,
             own_window,
+            grant,
             next_receive_at: Instant::ZERO,
             unsignaled: 0,
             next_id: 0,
+            last_step: None,
+            next_drain: 0,
+            is_draining: false,
         }
     }
 
     /// A key of this end that was invalidated, by the peer or by itself.
     pub(super) fn stale_key(&self) -> Option<Rkey> {
-        self.window.stale_key().or_else(|| self.own_window.stale_key())
+        let regions = self.window.stale_key().or_else(|| self.own_window.stale_key());
+        // Which of them it is changes from time to time.
+        if self.next_id.is_multiple_of(2) { self.grant.stale_key().or(regions) } else { regions }
     }
 
     /// Whether everything planned has been posted.
@@ -138,5 +157,7 @@ impl End {
         self.buffers.clear();
         self.landings.clear();
         self.unsignaled = 0;
+        self.last_step = None;
+        self.is_draining = false;
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::queue::CompletionStatus;
 
-use super::oracle::{Defect, LinkDefect, UnackedDefect};
+use super::oracle::{Defect, LinkDefect, Notice, UnackedDefect};
 
 /// Counts of ways to end; see the module's text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,6 +14,7 @@ pub struct Endings {
     receives: BTreeMap<u8, u64>,
     unacked: BTreeMap<(Option<UnackedDefect>, u8), u64>,
     links: BTreeMap<(Option<LinkDefect>, u8), u64>,
+    notices: BTreeMap<Notice, u64>,
 }
 
 impl Endings {
@@ -36,6 +37,15 @@ impl Endings {
     /// How often a request for a shared receive queue, with this fault or a legal one, ended so.
     pub fn links(&self, defect: Option<LinkDefect>, status: CompletionStatus) -> u64 {
         self.links.get(&(defect, status as u8)).copied().unwrap_or(0)
+    }
+
+    pub(super) fn note_notice(&mut self, notice: Notice) {
+        *self.notices.entry(notice).or_default() += 1;
+    }
+
+    /// How often an application heard this.
+    pub fn notices(&self, notice: Notice) -> u64 {
+        self.notices.get(&notice).copied().unwrap_or(0)
     }
 
     /// How often a send request that nobody acknowledges, with this fault or a legal one, ended so.
@@ -68,6 +78,9 @@ impl Endings {
         }
         for (ending, count) in &other.links {
             *self.links.entry(*ending).or_default() += count;
+        }
+        for (notice, count) in &other.notices {
+            *self.notices.entry(*notice).or_default() += count;
         }
         for (status, count) in &other.receives {
             *self.receives.entry(*status).or_default() += count;

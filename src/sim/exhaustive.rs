@@ -13,7 +13,7 @@ use super::small;
 /// A small scenario, and which of its packets meet which fates.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Exhaustive {
-    scenario: Scenario,
+    pub(super) scenario: Scenario,
     selection: Selection,
     pub(super) rest: ScriptedFate,
     pub(super) lost_requests: usize,

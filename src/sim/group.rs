@@ -54,6 +54,7 @@ impl Network {
                 segment: bytes.len(),
                 bytes: bytes.to_vec(),
                 pause: None,
+                told: Vec::new(),
                 needs_receive: seen.filter(|seen| seen.needs_receive).and_then(|seen| seen.row),
             };
             self.deliver(on_time, flight, delivery);

@@ -23,6 +23,12 @@ pub enum Row {
     CompareSwap,
     /// Fetch and add.
     FetchAdd,
+    /// WRITE through a memory window.
+    WindowWrite,
+    /// READ request through a memory window.
+    WindowRead,
+    /// SEND that invalidates a memory window.
+    WindowInvalidate,
     /// READ response.
     ReadResponse,
     /// Answer to an atomic.
@@ -39,6 +45,10 @@ pub enum Row {
     UdSend,
     /// Datagram to a group.
     UdGroup,
+    /// ATOMIC WRITE.
+    AtomicWrite,
+    /// FLUSH.
+    Flush,
     /// SEND on an extended reliable connection, in any form.
     XrcSend,
     /// WRITE on an extended reliable connection, in any form.
@@ -74,7 +84,7 @@ pub enum Column {
 
 impl Row {
     /// All of them.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 25] = [
         Self::Send,
         Self::SendImmediate,
         Self::SendInvalidate,
@@ -83,6 +93,9 @@ impl Row {
         Self::Read,
         Self::CompareSwap,
         Self::FetchAdd,
+        Self::WindowWrite,
+        Self::WindowRead,
+        Self::WindowInvalidate,
         Self::ReadResponse,
         Self::AtomicAnswer,
         Self::Acknowledge,
@@ -91,6 +104,8 @@ impl Row {
         Self::UcWrite,
         Self::UdSend,
         Self::UdGroup,
+        Self::AtomicWrite,
+        Self::Flush,
         Self::XrcSend,
         Self::XrcWrite,
         Self::XrcRead,
@@ -112,6 +127,9 @@ impl Row {
             Self::Read => "read",
             Self::CompareSwap => "compare_swap",
             Self::FetchAdd => "fetch_add",
+            Self::WindowWrite => "window_write",
+            Self::WindowRead => "window_read",
+            Self::WindowInvalidate => "window_invalidate",
             Self::ReadResponse => "read_response",
             Self::AtomicAnswer => "atomic_answer",
             Self::Acknowledge => "acknowledge",
@@ -120,6 +138,8 @@ impl Row {
             Self::UcWrite => "uc_write",
             Self::UdSend => "ud_send",
             Self::UdGroup => "ud_group",
+            Self::AtomicWrite => "atomic_write",
+            Self::Flush => "flush",
             Self::XrcSend => "xrc_send",
             Self::XrcWrite => "xrc_write",
             Self::XrcRead => "xrc_read",
@@ -134,17 +154,27 @@ impl Row {
             Operation::SendImmediate => {
                 &[Self::SendImmediate, Self::Send, Self::Acknowledge, Self::Nak]
             }
-            Operation::SendInvalidate => {
-                &[Self::SendInvalidate, Self::Send, Self::Acknowledge, Self::Nak]
-            }
-            Operation::Write => &[Self::Write, Self::Acknowledge, Self::Nak],
-            Operation::WriteImmediate => {
-                &[Self::WriteImmediate, Self::Write, Self::Acknowledge, Self::Nak]
-            }
-            Operation::Read => &[Self::Read, Self::ReadResponse, Self::Nak],
+            Operation::SendInvalidate => &[
+                Self::SendInvalidate,
+                Self::WindowInvalidate,
+                Self::Send,
+                Self::Acknowledge,
+                Self::Nak,
+            ],
+            Operation::Write => &[Self::Write, Self::WindowWrite, Self::Acknowledge, Self::Nak],
+            Operation::WriteImmediate => &[
+                Self::WriteImmediate,
+                Self::Write,
+                Self::WindowWrite,
+                Self::Acknowledge,
+                Self::Nak,
+            ],
+            Operation::Read => &[Self::Read, Self::WindowRead, Self::ReadResponse, Self::Nak],
             Operation::CompareSwap => &[Self::CompareSwap, Self::AtomicAnswer, Self::Nak],
             Operation::FetchAdd => &[Self::FetchAdd, Self::AtomicAnswer, Self::Nak],
-            Operation::LocalInvalidate => &[],
+            Operation::AtomicWrite => &[Self::AtomicWrite, Self::ReadResponse, Self::Nak],
+            Operation::Flush => &[Self::Flush, Self::ReadResponse, Self::Nak],
+            Operation::LocalInvalidate | Operation::BindWindow => &[],
         }
     }
 }
@@ -201,6 +231,7 @@ impl Matrix {
             Row::Send
                 | Row::SendImmediate
                 | Row::SendInvalidate
+                | Row::WindowInvalidate
                 | Row::WriteImmediate
                 | Row::UcSend
                 | Row::UcWrite
@@ -240,12 +271,12 @@ impl Matrix {
 impl fmt::Display for Matrix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let width = |column: Column| (column.name().len() + 2).max(8);
-        write!(f, "{:<15}", "")?;
+        write!(f, "{:<17}", "")?;
         for column in Column::ALL {
             write!(f, "{:>1$}", column.name(), width(column))?;
         }
         for row in Row::ALL {
-            write!(f, "\n{:<15}", row.name())?;
+            write!(f, "\n{:<17}", row.name())?;
             for column in Column::ALL {
                 let width = width(column);
                 if Self::applies(row, column) {

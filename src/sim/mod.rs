@@ -16,17 +16,20 @@ mod application;
 mod channel;
 mod classify;
 mod connection;
+mod credits;
 mod economy;
 mod end;
 mod endings;
 mod exhaustive;
 mod fabric;
+mod grants;
 mod group;
 mod many;
 mod matrix;
 mod network;
 mod node;
 pub mod oracle;
+mod placing;
 mod posting;
 mod random;
 mod report;
@@ -34,6 +37,7 @@ mod scenario;
 mod script;
 mod shared;
 mod small;
+mod states;
 mod trace;
 mod unacked;
 mod world;
@@ -52,7 +56,8 @@ pub use matrix::{Column, Matrix, Row};
 pub use network::Tally;
 pub use report::{Failure, RunReport};
 pub use scenario::{
-    ConnectionPlan, EndPlan, NetworkPlan, NodePlan, Operation, Planned, Polling, Scenario, Span,
+    ConnectionPlan, Drain, EndPlan, NetworkPlan, NodePlan, Operation, Planned, Polling, Scenario,
+    Span,
 };
 pub use script::{Script, ScriptedFate, Selection};
 pub use shared::{LinkKind, LinkPlan, LinkRequest, SharedPlan, SharedQueuePlan};

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use crate::engine::{Port, PortCapabilities};
 use crate::fault::{Delivery, Direction, DropCause, Fate, Faults, PacketView};
+use crate::memory::WindowId;
 use crate::queue::QueuePairQueues;
 use crate::rng::Rng;
 use crate::time::{Instant, SECOND};
@@ -21,6 +22,7 @@ use crate::wire::{Flow, Identification, Qpn, ReceivedBurst, SentBurst};
 
 use super::channel::Channel;
 use super::classify::{Seen, classify};
+use super::credits::{Ledger, Told};
 use super::matrix::{Column, Matrix, Row};
 use super::oracle::{Rule, Violation};
 use super::scenario::{NetworkPlan, Operation};
@@ -49,6 +51,8 @@ pub(super) struct Flight {
     pub(super) bytes: Vec<u8>,
     /// It asks its receiver to wait so many nanoseconds before it sends this PSN again.
     pub(super) pause: Option<(u32, u64)>,
+    /// What its answers say about receives.
+    pub(super) told: Vec<Told>,
     /// A receive has to be there for a packet of this kind, or it is dropped.
     pub(super) needs_receive: Option<Row>,
 }
@@ -65,8 +69,10 @@ pub(super) struct Arrival {
 pub struct Tally {
     /// Packets by kind, in the order of [`Row::ALL`].
     pub sent: [u64; Row::ALL.len()],
-    /// Packets of other kinds.
+    /// Packets of other kinds: congestion notifications.
     pub other: u64,
+    /// Packets that arrive marked "congestion experienced", copies included.
+    pub marked: u64,
     /// Packets lost.
     pub lost: u64,
     /// Packets damaged.
@@ -170,7 +176,31 @@ impl Network {
         self.channels[end].peer = peer;
         self.channels[end].requests.clear();
         self.channels[end].not_before = None;
+        self.channels[end].is_resting = false;
         self.channels[end].only_messages = only_messages;
+    }
+
+    /// The end sends nothing, or may go on.
+    pub(super) fn rest(&mut self, end: usize, is_resting: bool) {
+        self.channels[end].is_resting = is_resting;
+    }
+
+    /// A connection of this end begins.
+    pub(super) fn begin_ledger(&mut self, end: usize, first_psn: u32, path_mtu: u32) {
+        self.channels[end].ledger = Ledger::new(first_psn, path_mtu);
+    }
+
+    /// The end has a memory window: what goes through it is counted apart.
+    pub(super) fn name_window(&mut self, end: usize, window: WindowId) {
+        self.channels[end].window = Some(window);
+    }
+
+    /// What a packet is about, and whether it goes through the receiver's window.
+    fn look_at(&self, bytes: &[u8]) -> Option<Seen> {
+        let seen = classify(bytes)?;
+        let window = self.end_of(seen.destination).and_then(|end| self.channels[end].window);
+        let named = seen.key.map(WindowId::of_key);
+        Some(if named.is_some() && named == window { seen.through_window() } else { seen })
     }
 
     /// The end has no acknowledgements: packets that find none of these receives are lost.
@@ -267,7 +297,7 @@ impl Network {
         let mut together: Option<(Instant, Flight)> = None;
         for (index, bytes) in slot[..burst.length].chunks(burst.segment.max(1)).enumerate() {
             let identification = identification(self.capabilities.identification, burst, index);
-            let seen = classify(bytes);
+            let seen = self.look_at(bytes);
             if burst.flow.destination.is_multicast() {
                 self.send_to_group(now, from, (burst, identification, bytes), seen);
                 continue;
@@ -287,6 +317,7 @@ impl Network {
                 segment: bytes.len(),
                 bytes: bytes.to_vec(),
                 pause: seen.and_then(|seen| Some((seen.psn, seen.pause?))),
+                told: seen.and_then(|seen| seen.told).into_iter().collect(),
                 needs_receive,
             };
             match fate {
@@ -295,6 +326,7 @@ impl Network {
                         Some((at, train)) if self.may_follow(train, identification) => {
                             *at = on_time;
                             train.bytes.extend_from_slice(bytes);
+                            train.told.extend(seen.and_then(|seen| seen.told));
                             train.needs_receive = train.needs_receive.or(needs_receive);
                         }
                         _ => {
@@ -415,6 +447,8 @@ impl Network {
         if let Some(seen) = seen {
             self.check_pause(now, seen);
             self.check_silence(seen);
+            self.check_credits(seen);
+            self.check_rest(seen);
             self.follow(seen, fate);
             self.remember(seen);
         }
@@ -452,6 +486,25 @@ impl Network {
             let early = until.since(now);
             let text = format!("PSN {psn:#08x} was sent {early} ns before the pause was over");
             self.violation.get_or_insert_with(|| Violation::new(Rule::Pause, text));
+        }
+    }
+
+    /// Whoever knows how many receives its peer has begins one message more at most.
+    fn check_credits(&mut self, seen: Seen) {
+        let Some(end) = self.requester(seen).filter(|_| seen.is_request) else { return };
+        if seen.is_unacked || self.channels[end].ledger.sent(seen.psn, seen.begins) {
+            return;
+        }
+        let text = format!("PSN {:#08x} begins a second message beyond the credits", seen.psn);
+        self.violation.get_or_insert_with(|| Violation::new(Rule::Credits, text));
+    }
+
+    /// A drained send queue sends nothing, not even again.
+    fn check_rest(&mut self, seen: Seen) {
+        let Some(end) = self.requester(seen).filter(|_| seen.is_request) else { return };
+        if self.channels[end].is_resting {
+            let text = format!("PSN {:#08x} was sent by a drained send queue", seen.psn);
+            self.violation.get_or_insert_with(|| Violation::new(Rule::Drain, text));
         }
     }
 
@@ -495,7 +548,7 @@ impl Network {
     /// A flight is handed to its end.
     fn receive(&mut self, now: Instant, end: usize, flight: &Flight) {
         let channel = &mut self.channels[end];
-        channel.receive(now, flight.pause);
+        channel.receive(now, flight.pause, &flight.told);
         if channel.lacks_receives() {
             self.unready.extend(flight.needs_receive);
         }
@@ -505,15 +558,17 @@ impl Network {
         let capable = flight.traffic_class & 3 != 0;
         if delivery.mark_ce && capable {
             flight.traffic_class |= 3;
+            self.tally.marked += 1 + u64::from(delivery.duplicate.is_some());
         }
         if let Some(hold) = delivery.duplicate {
-            let bytes = flight.bytes.clone();
-            self.launch(on_time + hold, Flight { bytes, ..flight });
+            let (bytes, told) = (flight.bytes.clone(), flight.told.clone());
+            self.launch(on_time + hold, Flight { bytes, told, ..flight });
         }
         if let Some(flip) = delivery.corruption {
             flip.apply(&mut flight.bytes);
             if flip.byte != UNPROTECTED {
                 flight.pause = None;
+                flight.told.clear();
             }
         }
         self.launch(on_time + delivery.delay, flight);

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::engine::{Engine, EngineOptions, Limits, MemoryKeys, PortCapabilities};
-use crate::memory::{DomainId, OwnedMemory};
+use crate::memory::{DomainId, OwnedMemory, WindowKind};
 use crate::queue::{Access, CompletionQueue, Notify, Remote, Sge};
 use crate::rng::Rng;
 use crate::time::Instant;
 use crate::wire::Rkey;
 
+use super::grants::Grant;
 use super::oracle::{MemoryId, Oracle, Place};
 use super::scenario::{Polling, Scenario};
 
@@ -20,6 +21,10 @@ pub(super) const GUARD: usize = 64;
 pub(super) const WORDS: usize = 8;
 /// Bytes of a window.
 pub(super) const WINDOW: usize = 2048;
+/// Bytes of the memory behind an end's memory window.
+pub(super) const GRANT: usize = 8192;
+/// Rights of the memory behind a memory window: none for peers.
+const BINDABLE: Access = Access::LOCAL_WRITE.and(Access::MW_BIND);
 /// Entries of a completion queue: enough for everything that is outstanding at a time.
 const COMPLETIONS: u32 = 4096;
 
@@ -134,6 +139,7 @@ impl Node {
         let links = scenario.shared.as_ref().map_or(0, |shared| shared.pairs_of(number));
         options.limits = limits((ends + unacked + links) as u32);
         options.slot = number as u8 + 1;
+        options.finite_credits = scenario.nodes[number].finite_credits;
         let mut engine = Engine::new(options, capabilities);
         let domain = engine.allocate_domain().expect("a new engine has room for a domain");
         let other = engine.allocate_domain().expect("a new engine has room for a second domain");
@@ -205,6 +211,21 @@ impl Node {
         region
     }
 
+    /// A memory window that grants nothing yet, and memory of which only it can give peers anything.
+    pub(super) fn grant(&mut self, number: usize, rng: &mut Rng, oracle: &mut Oracle) -> Grant {
+        let (domain, next_base) = (self.domain, self.next_base);
+        let mut maker = Maker { engine: &mut self.engine, oracle, rng, number, next_base };
+        let region = maker.make("memory behind a window", GRANT, domain, BINDABLE);
+        self.next_base = maker.next_base;
+        let window = self.engine.allocate_window(domain, WindowKind::Type2B);
+        Grant::new(region, window.expect("the limits allow it"), oracle.watch_window())
+    }
+
+    /// Registers the memory behind a window once more, under a new key.
+    pub(super) fn register_bindable(&mut self, region: &Registered) -> MemoryKeys {
+        register(&mut self.engine, self.domain, &region.memory, region.base, BINDABLE)
+    }
+
     /// Registers a window's memory once more, under a new key.
     pub(super) fn register_again(&mut self, window: &Registered) -> MemoryKeys {
         register(
@@ -229,6 +250,7 @@ fn limits(ends: u32) -> Limits {
         completion_queues: 8,
         domains: 4,
         regions: 16 + 8 * ends,
+        windows: ends,
         ..Limits::default()
     }
 }

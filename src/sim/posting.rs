@@ -7,15 +7,17 @@ use crate::queue::{
 use crate::wire::{Immediate, Lkey, Qpn, Rkey};
 
 use super::end::PostedSend;
+use super::grants::OnWindow;
 use super::node::{GUARD, Registered, WINDOW, WORDS};
 use super::oracle::{
-    Action, Change, Defect, Local, Place, ReceiveModel, Rule, SendModel, Violation,
+    Action, Change, Defect, Local, Place, ReceiveModel, Rule, SendModel, Violation, WindowNumber,
+    WindowUse,
 };
 use super::scenario::{Operation, Planned};
 use super::world::World;
 
 /// How often a free place is looked for before an overlapping one is taken.
-const TRIES: usize = 24;
+pub(super) const TRIES: usize = 24;
 /// Failed atomic operations after which a word is left alone.
 const DOUBTS: usize = 3;
 /// Marks the numbers of receives.
@@ -31,10 +33,22 @@ pub(super) struct Source {
 }
 
 /// Where a request goes: for the queue, and for the oracle.
-struct Target {
-    operation: SendOperation,
-    action: Action,
-    message: Option<Attachment>,
+pub(super) struct Target {
+    pub(super) operation: SendOperation,
+    pub(super) action: Action,
+    pub(super) message: Option<Attachment>,
+    /// What it has to do with a memory window.
+    window: Option<(WindowNumber, WindowUse)>,
+}
+
+impl Target {
+    pub(super) fn new(
+        operation: SendOperation,
+        action: Action,
+        message: Option<Attachment>,
+    ) -> Self {
+        Self { operation, action, message, window: None }
+    }
 }
 
 impl World {
@@ -155,15 +169,17 @@ impl World {
         filler: bool,
     ) -> Result<bool, Violation> {
         let id = self.ends[end].next_id;
+        let planned = &self.decide(end, planned);
         if self.must_wait(end, planned) {
             return Ok(false);
         }
         let Some(source) = self.local_bytes(end, id, planned) else { return Ok(false) };
-        let target = self.target(end, planned);
+        let target = self.target(end, planned, &source);
         let signaled = filler || self.is_signaled(end, planned);
         let fence = planned.fence || self.must_fence(end, planned);
         let flags = SendFlags { signaled, solicited: planned.solicited, fence };
         let payload = match &source.inline {
+            _ if planned.operation.carries_itself() => Payload::EMPTY,
             Some(bytes) => Payload::Inline(bytes),
             None => Payload::Segments(&source.segments),
         };
@@ -183,13 +199,20 @@ impl World {
             defect: planned.defect,
         };
         self.oracle.post_send(self.ends[end].id, &model);
+        if let Some((window, by)) = target.window {
+            self.oracle.uses_window(self.ends[end].id, id, window, by);
+        }
         self.note_post(end, &model, planned, signaled);
         let peer_window = self.ends[end ^ 1].window.region.id;
         let this = &mut self.ends[end];
         let (operation, defect) = (planned.operation, planned.defect);
         let reads_window =
             matches!(model.action, Action::Read(Some(place)) if place.memory == peer_window);
-        this.sends.push_back(PostedSend { id, operation, defect, reads_window });
+        let uses_grant = matches!(target.window, Some((_, WindowUse::Access { .. })));
+        let on_grant = planned.window || operation == Operation::BindWindow;
+        let reads_window = reads_window || (uses_grant && operation == Operation::Read);
+        let posted = PostedSend { id, operation, defect, reads_window, uses_grant, on_grant };
+        this.sends.push_back(posted);
         this.unsignaled = if signaled { 0 } else { this.unsignaled + 1 };
         this.next_id += 1;
         self.requests += 1;
@@ -232,6 +255,9 @@ impl World {
     fn must_wait(&self, end: usize, planned: &Planned) -> bool {
         match planned.operation {
             _ if planned.defect.is_some() => false,
+            Operation::BindWindow => self.must_wait_for_window(end, planned),
+            Operation::LocalInvalidate if planned.window => self.must_wait_for_window(end, planned),
+            Operation::SendInvalidate if planned.window => false,
             Operation::SendInvalidate => self.ends[end ^ 1].window.is_claimed,
             Operation::LocalInvalidate => self.ends[end].own_window.is_claimed,
             _ => false,
@@ -280,7 +306,7 @@ impl World {
     /// Places for a request's local bytes; for a SEND or WRITE with fresh bytes in them.
     fn local_bytes(&mut self, end: usize, id: u64, planned: &Planned) -> Option<Source> {
         let brings = planned.operation.brings_data();
-        if planned.operation == Operation::LocalInvalidate {
+        if planned.operation.is_local() || planned.operation == Operation::Flush {
             return Some(Source { segments: Vec::new(), inline: None, places: Vec::new() });
         }
         if planned.segments == 0 {
@@ -343,34 +369,30 @@ impl World {
     }
 
     /// Where the request goes.
-    fn target(&mut self, end: usize, planned: &Planned) -> Target {
+    fn target(&mut self, end: usize, planned: &Planned, source: &Source) -> Target {
         match planned.operation {
-            Operation::Send => Target {
-                operation: SendOperation::Send,
-                action: Action::Send,
-                message: Some(Attachment::None),
-            },
+            Operation::Send => {
+                Target::new(SendOperation::Send, Action::Send, Some(Attachment::None))
+            }
             Operation::SendImmediate => {
                 let immediate = self.immediate();
-                Target {
-                    operation: SendOperation::SendWithImmediate(immediate),
-                    action: Action::Send,
-                    message: Some(Attachment::Immediate(immediate)),
-                }
+                let operation = SendOperation::SendWithImmediate(immediate);
+                Target::new(operation, Action::Send, Some(Attachment::Immediate(immediate)))
             }
             Operation::SendInvalidate => {
                 let key = self.key_to_invalidate(end, planned);
-                Target {
-                    operation: SendOperation::SendWithInvalidate(key),
-                    action: Action::Send,
-                    message: Some(Attachment::Invalidated(key)),
-                }
+                let operation = SendOperation::SendWithInvalidate(key);
+                Target::new(operation, Action::Send, Some(Attachment::Invalidated(key)))
             }
+            Operation::BindWindow => local_target(self.bind_window(end, planned)),
+            Operation::LocalInvalidate if planned.window => local_target(self.end_own_grant(end)),
             Operation::LocalInvalidate => self.local_invalidation(end, planned),
             Operation::Write | Operation::WriteImmediate | Operation::Read => {
                 self.transfer(end, planned)
             }
             Operation::CompareSwap | Operation::FetchAdd => self.atomic(end, planned),
+            Operation::AtomicWrite => self.atomic_write(end, planned, source),
+            Operation::Flush => self.flush(end, planned),
         }
     }
 
@@ -381,7 +403,15 @@ impl World {
     fn key_to_invalidate(&mut self, end: usize, planned: &Planned) -> Rkey {
         if planned.defect == Some(Defect::InvalidateKey) {
             let arena = self.nodes[self.ends[end ^ 1].plan.node].arena.keys.remote;
-            return if self.rng.chance(1, 2) { arena } else { Rkey::new(BOGUS) };
+            let any = Planned::new(Operation::Send, 0);
+            return match self.rng.below(3) {
+                0 => arena,
+                1 => self.window_of_another(end ^ 1, &any).map_or(arena, |remote| remote.key),
+                _ => Rkey::new(BOGUS),
+            };
+        }
+        if planned.window {
+            return self.end_grant_of_peer(end);
         }
         let window = &mut self.ends[end ^ 1].window;
         window.is_claimed = planned.defect.is_none();
@@ -391,40 +421,43 @@ impl World {
     fn local_invalidation(&mut self, end: usize, planned: &Planned) -> Target {
         let key = if planned.defect == Some(Defect::LocalInvalidateKey) {
             let stale = self.ends[end].own_window.stale_key();
-            stale.filter(|_| self.rng.chance(1, 2)).unwrap_or(Rkey::new(BOGUS))
+            let any = Planned::new(Operation::Send, 0);
+            let other = self.window_of_another(end, &any).map(|remote| remote.key);
+            let wrong = if self.rng.chance(1, 2) { stale } else { other };
+            wrong.unwrap_or(Rkey::new(BOGUS))
         } else {
             let window = &mut self.ends[end].own_window;
             window.is_claimed = true;
             window.region.keys.remote
         };
         let operation = SendOperation::LocalInvalidate(key);
-        Target { operation, action: Action::LocalInvalidate, message: None }
+        Target::new(operation, Action::Local, None)
     }
 
     /// WRITE or READ.
     fn transfer(&mut self, end: usize, planned: &Planned) -> Target {
         let is_read = planned.operation == Operation::Read;
-        let (remote, place) = match self.wrong_remote(end, planned) {
-            Some(remote) => (remote, None),
-            None => {
+        let wrong = self.wrong_remote(end, planned);
+        let granted =
+            if planned.window && wrong.is_none() { self.granted(end, planned) } else { None };
+        let (remote, place, window) = match (wrong, granted) {
+            (Some(remote), _) => (remote, None, None),
+            (None, Some((remote, place, window))) => (remote, Some(place), Some(window)),
+            (None, None) => {
                 let (remote, place) = self.right_remote(end, planned);
-                (remote, Some(place))
+                (remote, Some(place), None)
             }
         };
-        if is_read {
-            let operation = SendOperation::Read(remote);
-            return Target { operation, action: Action::Read(place), message: None };
-        }
-        let action = Action::Write(place);
-        if planned.operation == Operation::Write {
-            return Target { operation: SendOperation::Write(remote), action, message: None };
-        }
-        let immediate = self.immediate();
-        Target {
-            operation: SendOperation::WriteWithImmediate(remote, immediate),
-            action,
-            message: Some(Attachment::Immediate(immediate)),
-        }
+        let (operation, action, message) = if is_read {
+            (SendOperation::Read(remote), Action::Read(place), None)
+        } else if planned.operation == Operation::Write {
+            (SendOperation::Write(remote), Action::Write(place), None)
+        } else {
+            let immediate = self.immediate();
+            let operation = SendOperation::WriteWithImmediate(remote, immediate);
+            (operation, Action::Write(place), Some(Attachment::Immediate(immediate)))
+        };
+        Target { operation, action, message, window }
     }
 
     /// A place of the peer that the request may use.
@@ -455,7 +488,7 @@ impl World {
     }
 
     /// A place that the request must not reach, if that is what is wrong with it.
-    fn wrong_remote(&mut self, end: usize, planned: &Planned) -> Option<Remote> {
+    pub(super) fn wrong_remote(&mut self, end: usize, planned: &Planned) -> Option<Remote> {
         let peer = &self.ends[end ^ 1];
         let node = &self.nodes[peer.plan.node];
         let is_read = planned.operation == Operation::Read;
@@ -471,7 +504,7 @@ impl World {
             Defect::RemoteBounds => {
                 let arena = &node.arena;
                 // The word of an atomic operation must stay aligned, or that would be wrong too.
-                let step = if planned.operation.is_atomic() { 8 } else { 1 };
+                let step = if planned.operation.needs_alignment() { 8 } else { 1 };
                 let inside = self.rng.below(planned.length as u64) / step * step;
                 let address = match self.rng.below(3) {
                     0 => arena.base + arena.size as u64 - inside,
@@ -483,6 +516,10 @@ impl World {
             Defect::RemoteRights if is_read => in_the_middle(&node.private),
             Defect::RemoteRights => in_the_middle(&node.read_only),
             Defect::RemoteDomain => in_the_middle(&node.elsewhere),
+            defect @ (Defect::WindowBounds | Defect::WindowRights | Defect::WindowOfAnother) => {
+                let bogus = with_key(Rkey::new(BOGUS));
+                self.not_granted(end, planned, defect).unwrap_or(bogus)
+            }
             _ => return None,
         })
     }
@@ -511,7 +548,7 @@ impl World {
                 SendOperation::CompareSwap { remote, compare, swap }
             }
         };
-        Target { operation, action: Action::Atomic(action_place, change), message: None }
+        Target::new(operation, Action::Atomic(action_place, change), None)
     }
 
     /// A compare value that often fits: what the word holds now.
@@ -523,6 +560,12 @@ impl World {
         let compare = if self.rng.chance(3, 4) { current } else { self.rng.next_u64() };
         Change::CompareSwap { compare, swap: self.rng.next_u64() }
     }
+}
+
+/// A request that changes own keys.
+fn local_target(on_window: OnWindow) -> Target {
+    let OnWindow { operation, number, by } = on_window;
+    Target { operation, action: Action::Local, message: None, window: by.map(|by| (number, by)) }
 }
 
 /// A queue did not take what fits.
@@ -558,5 +601,8 @@ const fn kind(operation: Operation) -> CompletionKind {
         Operation::CompareSwap => CompletionKind::CompareSwap,
         Operation::FetchAdd => CompletionKind::FetchAdd,
         Operation::LocalInvalidate => CompletionKind::LocalInvalidate,
+        Operation::AtomicWrite => CompletionKind::AtomicWrite,
+        Operation::Flush => CompletionKind::Flush,
+        Operation::BindWindow => CompletionKind::BindWindow,
     }
 }

@@ -8,7 +8,8 @@ use crate::wire::IdentificationRule;
 
 use super::oracle::Defect;
 use super::scenario::{
-    ConnectionPlan, EndPlan, NetworkPlan, NodePlan, Operation, Planned, Polling, Scenario, Span,
+    ConnectionPlan, Drain, EndPlan, NetworkPlan, NodePlan, Operation, Planned, Polling, Scenario,
+    Span,
 };
 use super::shared;
 use super::unacked;
@@ -20,6 +21,8 @@ const MESSAGE: u64 = 64 * 1024;
 const LONG_READ: u64 = 136 * 1024;
 /// Bytes of defective requests, at most: they must fit the small memories that they may not use.
 const DEFECTIVE: usize = 192;
+/// Bytes of what goes through a window, nearly.
+const WINDOWED: u64 = 6000;
 const ZONE: usize = 144 * 1024;
 const TARGET: usize = 192 * 1024;
 /// One seed in so many has queue pairs without acknowledgements too.
@@ -85,6 +88,7 @@ pub(super) fn scenario(seed: u64) -> Scenario {
         zone: ZONE,
         target: TARGET,
     };
+    add_variety(&mut scenario, &mut Rng::new(seed ^ 0x0ca1_10f5_a11_50_75));
     if rng.chance(1, 4) {
         add_defects(&mut scenario, &mut rng);
     }
@@ -134,7 +138,8 @@ fn node(rng: &mut Rng) -> NodePlan {
         2 => Polling::AnyEvent,
         _ => Polling::SolicitedEvent,
     };
-    NodePlan { completion_queues: (0..count).map(|_| polling(rng)).collect() }
+    let completion_queues = (0..count).map(|_| polling(rng)).collect();
+    NodePlan { completion_queues, finite_credits: false }
 }
 
 fn network(theme: Theme, seed: u64, ipv6: bool, rng: &mut Rng) -> NetworkPlan {
@@ -213,6 +218,7 @@ fn connection(
         rnr_retry: if is_late && rng.chance(1, 8) { rng.between(0, 6) as u8 } else { 7 },
         min_rnr_timer: rng.between(1, 18) as u8,
         may_exhaust_retries: exhausts || is_hopeless,
+        starts_late: None,
         ecn: rng.chance(3, 4),
         signal_all: rng.chance(1, 10),
         teardown: Span(0, *pick(rng, &[0, 2, 200]) * MILLISECOND),
@@ -226,6 +232,8 @@ fn end(rng: &mut Rng, nodes: &[NodePlan], node: usize, path_mtu: PathMtu, per_en
     let late = *pick(rng, &[20, 200, 1500]) * MICROSECOND;
     let count = rng.between(per_end, per_end + per_end / 2);
     let only_messages = rng.chance(1, 6);
+    let first = rng.chance(3, 4).then(|| Planned::new(Operation::BindWindow, 0));
+    let others = (0..count).map(|_| request(rng, path_mtu, only_messages)).collect::<Vec<_>>();
     EndPlan {
         node,
         psn: psn & 0x00ff_ffff,
@@ -235,12 +243,13 @@ fn end(rng: &mut Rng, nodes: &[NodePlan], node: usize, path_mtu: PathMtu, per_en
         receive_depth: *pick(rng, &[1, 4, 16, 64]),
         late_receives: rng.chance(1, 3).then_some(Span(0, late)),
         completion_queues: [rng.below(queues) as usize, rng.below(queues) as usize],
-        requests: (0..count).map(|_| request(rng, path_mtu, only_messages)).collect(),
+        requests: first.into_iter().chain(others).collect(),
+        drains: Vec::new(),
     }
 }
 
 fn request(rng: &mut Rng, path_mtu: PathMtu, only_messages: bool) -> Planned {
-    let operation = match rng.below(if only_messages { 22 } else { 32 }) {
+    let operation = match rng.below(if only_messages { 22 } else { 36 }) {
         0..=5 => Operation::Send,
         6..=9 => Operation::SendImmediate,
         10..=12 => Operation::SendInvalidate,
@@ -249,14 +258,18 @@ fn request(rng: &mut Rng, path_mtu: PathMtu, only_messages: bool) -> Planned {
         22..=25 => Operation::Read,
         26..=28 => Operation::CompareSwap,
         29..=30 => Operation::FetchAdd,
-        _ => Operation::LocalInvalidate,
+        31 => Operation::LocalInvalidate,
+        _ => Operation::BindWindow,
     };
     let length = match operation {
         Operation::CompareSwap | Operation::FetchAdd => 8,
-        Operation::LocalInvalidate => 0,
+        Operation::LocalInvalidate | Operation::BindWindow => 0,
         Operation::Read if rng.chance(1, 16) => rng.between(MESSAGE - 2, LONG_READ) as usize,
         _ => length(rng, path_mtu),
     };
+    let window = rng.chance(1, 2) && may_use_window(operation);
+    // Most of what goes through a window must fit it.
+    let length = if window { length.min(rng.below(WINDOWED) as usize) } else { length };
     let can_inline =
         length <= 128 && !matches!(operation, Operation::Read) && !operation.is_atomic();
     let is_inline = can_inline && rng.chance(1, 3);
@@ -276,9 +289,16 @@ fn request(rng: &mut Rng, path_mtu: PathMtu, only_messages: bool) -> Planned {
         solicited: operation.is_message() && rng.chance(1, 3),
         fence: rng.chance(1, 8),
         overlap: rng.chance(1, 4),
-        window: matches!(operation, Operation::Write | Operation::Read) && rng.chance(1, 4),
+        window,
         defect: None,
     }
+}
+
+const fn may_use_window(operation: Operation) -> bool {
+    matches!(
+        operation,
+        Operation::Write | Operation::WriteImmediate | Operation::Read | Operation::SendInvalidate
+    )
 }
 
 fn length(rng: &mut Rng, path_mtu: PathMtu) -> usize {
@@ -293,6 +313,57 @@ fn length(rng: &mut Rng, path_mtu: PathMtu) -> usize {
         _ => MESSAGE - rng.below(2),
     };
     length.min(MESSAGE) as usize
+}
+
+/// Requests and ways of working that came later, from a sequence of their own.
+fn add_variety(scenario: &mut Scenario, rng: &mut Rng) {
+    for node in &mut scenario.nodes {
+        node.finite_credits = rng.chance(1, 3);
+    }
+    for connection in &mut scenario.connections {
+        connection.starts_late = rng.chance(1, 6).then(|| rng.between(1, 5_000) * MICROSECOND);
+    }
+    let ends = scenario.connections.iter_mut().flat_map(|connection| &mut connection.ends);
+    for end in ends {
+        if rng.chance(1, 6) {
+            end.drains = drains(rng, end.requests.len());
+        }
+        let only_messages = end.requests.iter().all(|one| !one.operation.is_answered());
+        if only_messages || rng.chance(1, 2) {
+            continue;
+        }
+        for request in &mut end.requests {
+            if rng.chance(1, 8) {
+                *request = placing(rng, request);
+            }
+        }
+    }
+}
+
+fn drains(rng: &mut Rng, requests: usize) -> Vec<Drain> {
+    let count = rng.between(1, 3);
+    let mut drains: Vec<Drain> = (0..count)
+        .map(|_| Drain {
+            after: rng.below(requests as u64 + 1) as usize,
+            notify: rng.chance(3, 4),
+            rest: rng.below(400) * MICROSECOND,
+        })
+        .collect();
+    drains.sort_by_key(|drain| drain.after);
+    drains
+}
+
+/// An ATOMIC WRITE or a FLUSH in place of a request.
+fn placing(rng: &mut Rng, request: &Planned) -> Planned {
+    let is_flush = rng.chance(1, 2);
+    Planned {
+        operation: if is_flush { Operation::Flush } else { Operation::AtomicWrite },
+        length: if is_flush { rng.below(20_000) as usize } else { 8 },
+        segments: 0,
+        solicited: false,
+        window: false,
+        ..*request
+    }
 }
 
 /// Makes some requests wrong.
@@ -316,22 +387,31 @@ fn add_defects(scenario: &mut Scenario, rng: &mut Rng) {
 /// request is wrong, and its application does not try again.
 fn forbid(connection: &mut ConnectionPlan, rng: &mut Rng) {
     let side = rng.below(2) as usize;
-    let without = *pick(rng, &[Access::REMOTE_READ, Access::REMOTE_ATOMIC]);
+    let rights = [Access::REMOTE_READ, Access::REMOTE_ATOMIC, Access::FLUSH_GLOBAL];
+    let without = *pick(rng, &rights);
     let allowed = Access::ALL.bits() & !without.bits();
     connection.ends[side].access = Access::from_bits(allowed).unwrap_or(Access::ALL);
     let asking = connection.ends[side ^ 1].requests.iter_mut();
     let mut is_first = true;
     for request in asking.filter(|request| request.operation.needs() == without) {
         let defect = is_first.then_some(Defect::NotAllowed);
-        let operation = if is_first { request.operation } else { Operation::Send };
-        *request = Planned { operation, defect, ..*request };
+        let was = request.operation;
+        let operation = if is_first { was } else { Operation::Send };
+        // What carries itself has no segments, and more bytes than may be inline.
+        let length = if is_first || !was.carries_itself() { request.length } else { 8 };
+        *request = Planned { operation, defect, length, ..*request };
         is_first = false;
     }
 }
 
+const WINDOW_DEFECTS: [Defect; 4] =
+    [Defect::WindowBounds, Defect::WindowRights, Defect::WindowOfAnother, Defect::Binding];
+
 fn defective(rng: &mut Rng) -> Planned {
     // What a queue pair does not allow is decided for the connection.
-    let defect = match *pick(rng, &Defect::ALL) {
+    // Windows have many rules, and requests that come down to another defect if none is bound.
+    let kinds = if rng.chance(1, 4) { &WINDOW_DEFECTS[..] } else { &Defect::ALL[..] };
+    let defect = match *pick(rng, kinds) {
         Defect::NotAllowed => Defect::RemoteKey,
         other => other,
     };
@@ -347,8 +427,12 @@ fn defective(rng: &mut Rng) -> Planned {
             Operation::Read,
             Operation::CompareSwap,
             Operation::FetchAdd,
+            Operation::AtomicWrite,
+            Operation::Flush,
         ],
-        Defect::Misaligned => &[Operation::CompareSwap, Operation::FetchAdd],
+        Defect::Misaligned => {
+            &[Operation::CompareSwap, Operation::FetchAdd, Operation::AtomicWrite]
+        }
         Defect::InvalidateKey => &[Operation::SendInvalidate],
         Defect::ReceiveTooSmall | Defect::ReceiveKey => {
             &[Operation::Send, Operation::SendImmediate]
@@ -363,17 +447,27 @@ fn defective(rng: &mut Rng) -> Planned {
         ],
         Defect::LocalRights => &[Operation::Read, Operation::CompareSwap],
         Defect::LocalInvalidateKey => &[Operation::LocalInvalidate],
+        Defect::WindowBounds | Defect::WindowRights | Defect::WindowOfAnother => {
+            &[Operation::Write, Operation::WriteImmediate, Operation::Read]
+        }
+        Defect::Binding => &[Operation::BindWindow],
     };
     let operation = *pick(rng, operations);
     let most = if rng.chance(1, 3) { 20_000 } else { DEFECTIVE as u64 };
     let any = rng.between(1, most) as usize;
     let length = match operation {
-        Operation::CompareSwap | Operation::FetchAdd => 8,
-        Operation::LocalInvalidate => 0,
-        _ if defect == Defect::LocalRights => any.min(DEFECTIVE),
+        _ if operation.needs_alignment() => 8,
+        Operation::LocalInvalidate | Operation::BindWindow => 0,
+        _ if defect == Defect::LocalRights || WINDOW_DEFECTS.contains(&defect) => {
+            any.min(DEFECTIVE)
+        }
         _ => any,
     };
-    let segments = if operation.is_atomic() { 1 } else { rng.between(1, 4) as usize };
+    let segments = match operation {
+        _ if operation.carries_itself() => 0,
+        _ if operation.is_atomic() => 1,
+        _ => rng.between(1, 4) as usize,
+    };
     let signaled = rng.chance(1, 2);
     let receive_segments = rng.between(1, 3) as usize;
     let planned =

@@ -31,11 +31,17 @@ pub enum Operation {
     FetchAdd,
     /// Invalidation of an own key.
     LocalInvalidate,
+    /// ATOMIC WRITE.
+    AtomicWrite,
+    /// FLUSH, of a range or of everything.
+    Flush,
+    /// Binding of the own memory window; if that is bound, its invalidation.
+    BindWindow,
 }
 
 impl Operation {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 12] = [
         Self::Send,
         Self::SendImmediate,
         Self::SendInvalidate,
@@ -45,6 +51,9 @@ impl Operation {
         Self::CompareSwap,
         Self::FetchAdd,
         Self::LocalInvalidate,
+        Self::AtomicWrite,
+        Self::Flush,
+        Self::BindWindow,
     ];
 
     /// Whether it consumes a receive of the peer.
@@ -65,16 +74,39 @@ impl Operation {
         matches!(self, Self::Read | Self::CompareSwap | Self::FetchAdd)
     }
 
+    /// Whether an answer of its own finishes it, and not an acknowledgement of what came behind.
+    pub const fn is_answered(self) -> bool {
+        self.brings_data() || self.carries_itself()
+    }
+
+    /// Whether it has no local bytes in memory.
+    pub const fn carries_itself(self) -> bool {
+        matches!(self, Self::AtomicWrite | Self::Flush)
+    }
+
+    /// Whether its place has to be a whole word.
+    pub const fn needs_alignment(self) -> bool {
+        self.is_atomic() || matches!(self, Self::AtomicWrite)
+    }
+
     /// What the peer's queue pair must allow for it.
     pub const fn needs(self) -> Access {
         match self {
-            Self::Write | Self::WriteImmediate => Access::REMOTE_WRITE,
+            Self::Write | Self::WriteImmediate | Self::AtomicWrite => Access::REMOTE_WRITE,
+            Self::Flush => Access::FLUSH_GLOBAL,
             Self::Read => Access::REMOTE_READ,
             Self::CompareSwap | Self::FetchAdd => Access::REMOTE_ATOMIC,
-            Self::Send | Self::SendImmediate | Self::SendInvalidate | Self::LocalInvalidate => {
-                Access::NONE
-            }
+            Self::Send
+            | Self::SendImmediate
+            | Self::SendInvalidate
+            | Self::LocalInvalidate
+            | Self::BindWindow => Access::NONE,
         }
+    }
+
+    /// Whether it sends nothing.
+    pub const fn is_local(self) -> bool {
+        matches!(self, Self::LocalInvalidate | Self::BindWindow)
     }
 
     /// Whether it is an atomic operation.
@@ -88,7 +120,7 @@ impl Operation {
 pub struct Planned {
     /// What it does.
     pub operation: Operation,
-    /// Bytes of the message; 8 for an atomic operation.
+    /// Bytes of the message; 8 for an atomic operation or an ATOMIC WRITE; of a FLUSH, of its range.
     pub length: usize,
     /// Local segments; 0 means inline.
     pub segments: usize,
@@ -104,7 +136,8 @@ pub struct Planned {
     pub fence: bool,
     /// May overlap other accesses of the peer's memory.
     pub overlap: bool,
-    /// A WRITE or READ of the memory that SENDs with invalidate name.
+    /// A WRITE or READ of memory whose key can be invalidated, or through the peer's window if that
+    /// is bound; a SEND that invalidates that window rather than the memory's key.
     pub window: bool,
     /// What is wrong with it.
     pub defect: Option<Defect>,
@@ -159,6 +192,19 @@ pub struct EndPlan {
     pub completion_queues: [usize; 2],
     /// What it posts, in order.
     pub requests: Vec<Planned>,
+    /// When it drains its send queue, in the order of `after`.
+    pub drains: Vec<Drain>,
+}
+
+/// A send queue is drained (SQD), rests, and goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Drain {
+    /// When so many requests of the plan are posted.
+    pub after: usize,
+    /// Waits for the event that tells the end of draining; else the time of rest alone counts.
+    pub notify: bool,
+    /// Nanoseconds of rest.
+    pub rest: u64,
 }
 
 /// A connection.
@@ -182,6 +228,9 @@ pub struct ConnectionPlan {
     pub signal_all: bool,
     /// Whether the network may stay dead for longer than all retries.
     pub may_exhaust_retries: bool,
+    /// If given: the second end is ready to receive only, until it hears of the first one, or so
+    /// many nanoseconds.
+    pub starts_late: Option<u64>,
     /// How long after an error the application lets go of the connection.
     pub teardown: Span,
 }
@@ -202,6 +251,8 @@ pub enum Polling {
 pub struct NodePlan {
     /// How the application uses each completion queue.
     pub completion_queues: Vec<Polling>,
+    /// Whether its engine tells peers how many receives are posted.
+    pub finite_credits: bool,
 }
 
 /// What packets meet on their way.

@@ -8,7 +8,8 @@ use crate::wire::IdentificationRule;
 use super::exhaustive::Exhaustive;
 use super::oracle::{Defect, LinkDefect};
 use super::scenario::{
-    ConnectionPlan, EndPlan, NetworkPlan, NodePlan, Operation, Planned, Polling, Scenario, Span,
+    ConnectionPlan, Drain, EndPlan, NetworkPlan, NodePlan, Operation, Planned, Polling, Scenario,
+    Span,
 };
 use super::script::{ScriptedFate, Selection};
 use super::shared::{LinkKind, LinkPlan, LinkRequest, SharedPlan, SharedQueuePlan};
@@ -48,7 +49,24 @@ pub(super) fn all() -> Vec<Exhaustive> {
     all.push(only_answers("answers_to_atomics", atomics(), 1));
     all.push(long_delays("ghosts_of_writes", three(Operation::Write)));
     all.push(long_delays("ghosts_of_atomics", atomics()));
+    all.push(exhaustive("atomic_writes", atomic_writes(), vec![]));
+    all.push(exhaustive("write_and_flush", write_and_flush(), vec![]));
+    all.push(only_answers("atomic_write_answers", atomic_writes(), 1));
+    all.push(long_delays("atomic_write_ghosts", atomic_writes()));
+    all.push(exhaustive("flush_error", wrong(Operation::Flush, Defect::RemoteBounds), vec![]));
+    all.push(exhaustive(
+        "atomic_write_error",
+        wrong(Operation::AtomicWrite, Defect::Misaligned),
+        vec![],
+    ));
+    all.push(with_credits(exhaustive("credits", messages(), vec![])));
+    all.push(with_credits(late_receives("credits_not_ready", messages())));
+    all.push(drained("drained", true));
+    all.push(drained("drained_in_silence", false));
+    all.push(starts_late());
     all.push(retries_exhausted());
+    all.push(window_used_and_ended());
+    all.push(exhaustive("bind_between_writes", bind_between_writes(), vec![]));
     all.extend(without_acknowledgements());
     all.extend(with_shared_queues());
     all
@@ -80,6 +98,55 @@ fn fenced() -> Vec<Planned> {
     vec![Planned::new(Operation::Read, whole), write]
 }
 
+/// One after the other to a few words: a second execution of an earlier one shows.
+fn atomic_writes() -> Vec<Planned> {
+    let write = Planned { segments: 0, ..Planned::new(Operation::AtomicWrite, 8) };
+    vec![write; 5]
+}
+
+/// What a log does: the record, made durable, then the word that says so.
+fn write_and_flush() -> Vec<Planned> {
+    let flush = Planned { segments: 0, ..Planned::new(Operation::Flush, 600) };
+    let commit = Planned { segments: 0, ..Planned::new(Operation::AtomicWrite, 8) };
+    vec![Planned::new(Operation::Write, 2 * MTU), flush, commit, flush]
+}
+
+/// Some that consume receives among others that only count.
+fn messages() -> Vec<Planned> {
+    vec![
+        Planned::new(Operation::Send, 2 * MTU),
+        Planned::new(Operation::Send, 10),
+        Planned::new(Operation::Write, 20),
+        Planned::new(Operation::WriteImmediate, MTU + 1),
+        Planned::new(Operation::Send, 30),
+    ]
+}
+
+/// The send queue is drained when two messages are out, and goes on with the others.
+fn drained(name: &str, notify: bool) -> Exhaustive {
+    let requests = vec![Planned::new(Operation::Write, 2 * MTU); 4];
+    let mut scenario = scenario(name, requests, vec![]);
+    scenario.posts_at_once = 2;
+    scenario.application_delay = Span(5_000, 5_000);
+    scenario.connections[0].ends[0].drains =
+        vec![Drain { after: 2, notify, rest: 50_000 }, Drain { after: 4, notify, rest: 50_000 }];
+    Exhaustive::new(scenario, Selection::All)
+}
+
+/// The second end sends only when it has heard of the first one.
+fn starts_late() -> Exhaustive {
+    let mut scenario = scenario("starts_late", both_ways(), both_ways());
+    scenario.connections[0].starts_late = Some(10_000_000);
+    Exhaustive::new(scenario, Selection::All)
+}
+
+/// The receiver has few receives, and says so.
+fn with_credits(mut exhaustive: Exhaustive) -> Exhaustive {
+    exhaustive.scenario.nodes[1].finite_credits = true;
+    exhaustive.scenario.connections[0].ends[1].receive_depth = 1;
+    exhaustive
+}
+
 fn unsignaled() -> Vec<Planned> {
     let quiet = Planned { signaled: false, ..Planned::new(Operation::Write, 2 * MTU) };
     vec![quiet, Planned { operation: Operation::Send, ..quiet }, Planned::new(Operation::Write, 10)]
@@ -98,9 +165,11 @@ fn empty_messages() -> Vec<Planned> {
 
 /// A good request, a wrong one, and one that must be flushed.
 fn wrong(operation: Operation, defect: Defect) -> Vec<Planned> {
-    let length = if operation.is_atomic() { 8 } else { MTU + 50 };
+    let length = if operation.needs_alignment() { 8 } else { MTU + 50 };
     let good = Planned::new(Operation::Send, 40);
-    vec![good, Planned::new(operation, length).defective(defect), good]
+    let segments = usize::from(!operation.carries_itself());
+    let wrong = Planned { segments, ..Planned::new(operation, length) };
+    vec![good, wrong.defective(defect), good]
 }
 
 const ZONE: usize = 4096;
@@ -140,6 +209,28 @@ fn retries_exhausted() -> Exhaustive {
     let mut exhaustive = Exhaustive::new(scenario, Selection::All);
     exhaustive.rest = ScriptedFate::Drop;
     exhaustive
+}
+
+/// One request after the other: the peer's window is written, read and ended, and the peer binds it
+/// again.
+fn window_used_and_ended() -> Exhaustive {
+    let through = |operation, length| Planned { window: true, ..Planned::new(operation, length) };
+    let requests = vec![
+        Planned::new(Operation::Send, 10),
+        through(Operation::Write, 300),
+        through(Operation::Read, 300),
+        through(Operation::SendInvalidate, 10),
+    ];
+    let binds = vec![Planned::new(Operation::BindWindow, 0); 2];
+    let mut scenario = scenario("window_used_and_ended", requests, binds);
+    scenario.connections[0].ends[0].depth = 1;
+    Exhaustive::new(scenario, Selection::All)
+}
+
+/// A retry sends the WRITEs again, and must not bind again.
+fn bind_between_writes() -> Vec<Planned> {
+    let write = Planned::new(Operation::Write, 2 * MTU);
+    vec![write, Planned::new(Operation::BindWindow, 0), write]
 }
 
 /// Messages of five packets in all on an unreliable connection, and as many datagrams.
@@ -288,7 +379,7 @@ fn unacked_scenario(
 }
 
 fn scenario(name: &str, first: Vec<Planned>, second: Vec<Planned>) -> Scenario {
-    let node = NodePlan { completion_queues: vec![Polling::AnyEvent] };
+    let node = NodePlan { completion_queues: vec![Polling::AnyEvent], finite_credits: false };
     Scenario {
         seed: 1,
         name: name.to_owned(),
@@ -322,6 +413,7 @@ fn connection(first: Vec<Planned>, second: Vec<Planned>) -> ConnectionPlan {
         late_receives: None,
         completion_queues: [0, 0],
         requests,
+        drains: Vec::new(),
     };
     ConnectionPlan {
         ends: [end(0, first), end(1, second)],
@@ -333,6 +425,7 @@ fn connection(first: Vec<Planned>, second: Vec<Planned>) -> ConnectionPlan {
         ecn: false,
         signal_all: false,
         may_exhaust_retries: false,
+        starts_late: None,
         teardown: Span(MICROSECOND, MICROSECOND),
     }
 }

@@ -10,19 +10,21 @@
 //! The engine cannot tell it from the real world: it is given the same turns through the same port.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 
 use crate::engine::{Counter, Effects, PortCapabilities, SourcePorts};
 use crate::rng::Rng;
 use crate::time::{Instant, MICROSECOND, MILLISECOND, SECOND};
+use crate::wire::Qpn;
 
 use super::end::End;
 use super::endings::Endings;
 use super::network::Network;
 use super::node::{Node, address};
-use super::oracle::{Oracle, Rule, Violation};
+use super::oracle::{Notice, Oracle, Rule, Violation};
 use super::scenario::{Scenario, Span};
 use super::shared::{SharedStage, SharedWorld};
+use super::states::notice;
 use super::trace::{Keep, Trace};
 use super::unacked::{Stage, UnackedEnd};
 
@@ -41,6 +43,10 @@ pub(super) enum Event {
     Application(usize),
     Teardown(usize),
     Reconnect(usize),
+    /// An end that only receives becomes ready to send.
+    StartSending(usize),
+    /// A drained send queue goes on.
+    GoOn(usize),
     /// Brings the send queue of a queue pair without acknowledgements back.
     Resume(usize),
     /// A look at how far the queue pairs without acknowledgements are.
@@ -85,6 +91,8 @@ pub(super) struct World {
     pub(super) network: Network,
     pub(super) oracle: Oracle,
     effects: Effects,
+    /// What applications were told and have not heard yet: node, queue pair, what.
+    pub(super) notices: VecDeque<(usize, Qpn, Notice)>,
     /// What events said that must not be, until somebody can complain.
     unheard: Option<Violation>,
     faults_ended: Option<Instant>,
@@ -123,6 +131,7 @@ impl World {
             network,
             oracle,
             effects: Effects::default(),
+            notices: VecDeque::new(),
             unheard: None,
             faults_ended: None,
             requests: 0,
@@ -150,6 +159,7 @@ impl World {
             self.check_time(events, finished)?;
             events += 1;
             self.handle(event)?;
+            self.hear_notices()?;
             if finished.is_none() && self.is_finished() {
                 finished = Some(self.now);
                 // What is still on its way arrives, late or not, but nothing new happens to it.
@@ -223,6 +233,14 @@ impl World {
             Event::Turn(_) | Event::Application(_) => Ok(()),
             Event::Teardown(connection) => self.let_go(connection),
             Event::Reconnect(connection) => self.try_reconnect(connection),
+            Event::StartSending(end) => {
+                self.start_sending(end);
+                Ok(())
+            }
+            Event::GoOn(end) => {
+                self.go_on(end);
+                Ok(())
+            }
             Event::Resume(end) => self.resume_unacked(end),
             Event::Round => self.look_round(),
             Event::SharedRound => self.look_at_shared(),
@@ -281,7 +299,12 @@ impl World {
         self.effects.notify();
         let mut events = std::mem::take(&mut self.effects.events);
         let outcome = self.note_shared_events(node, &events);
-        events.clear();
+        let told = events.drain(..).filter_map(|event| notice(&event));
+        let is_end = |number: Qpn| {
+            self.ends.iter().any(|end| end.plan.node == node && end.queues.number() == number)
+        };
+        let told = told.filter(|(number, _)| is_end(*number));
+        self.notices.extend(told.map(|(number, notice)| (node, number, notice)));
         self.effects.events = events;
         outcome.and_then(|()| self.unheard.take().map_or(Ok(()), Err))
     }
@@ -344,6 +367,7 @@ impl World {
             Phase::Down => true,
             Phase::Up => self.ends[2 * connection..2 * connection + 2].iter().all(|end| {
                 end.is_exhausted()
+                    && !end.is_draining
                     && self.oracle.outstanding_sends(end.id) == 0
                     && self.oracle.outstanding_receives(end.id) == 0
             }),

@@ -23,7 +23,7 @@ use super::clock;
 use super::device::{DeviceCounters, count_all};
 use super::driver::Driver;
 use super::fork::Local;
-use super::report::{DeviceReport, Line, PairReport};
+use super::report::{DeviceReport, Line, PairReading, PairReport};
 use super::sharing::SharingCounters;
 use super::system;
 use crate::engine::{AsyncEvent, Engine};
@@ -44,6 +44,8 @@ pub(super) const QUESTION: usize = 64;
 const AT_A_TIME: usize = 32;
 /// How long one read or write may take.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// Nanoseconds before the next try after one that the system refused.
+const REST: u64 = SECOND / 10;
 /// How long a whole answer may take, in nanoseconds.
 const LONGEST_ANSWER: u64 = 10 * SECOND;
 
@@ -185,9 +187,14 @@ impl Work {
 
     fn answer_one(&self) {
         let Some(listener) = &self.listener else { return };
-        // Whoever does not stay, or goes too slowly, gets no answer.
-        if let Ok(stream) = Local::open_one(|| listener.accept().map(|(stream, _)| stream)) {
-            let _ = self.answer(&stream);
+        match Local::open_one(|| listener.accept().map(|(stream, _)| stream)) {
+            // Whoever does not stay, or goes too slowly, gets no answer.
+            Ok(stream) => drop(self.answer(&stream)),
+            // No descriptor is left, and who asks goes on waiting: not again at once.
+            Err(_) => {
+                let mut stop = [system::readable(self.shared.stop.descriptor())];
+                system::sleep_on(&mut stop, Some(REST));
+            }
         }
     }
 
@@ -246,11 +253,11 @@ impl Work {
 
     fn pair_lines(&self, numbers: Vec<Qpn>, out: &mut Answer<'_>) -> io::Result<()> {
         for some in numbers.chunks(AT_A_TIME) {
-            let read = |engine: &mut Engine| -> Vec<PairReport> {
-                some.iter().filter_map(|number| PairReport::of(engine, *number)).collect()
+            let read = |engine: &mut Engine| -> Vec<PairReading> {
+                some.iter().filter_map(|number| PairReading::take(engine, *number)).collect()
             };
-            for report in self.engine(read)? {
-                out.line(&Line::QueuePair(report))?;
+            for reading in self.engine(read)? {
+                out.line(&Line::QueuePair(PairReport::of(&reading)))?;
             }
         }
         Ok(())

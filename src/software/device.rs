@@ -13,6 +13,7 @@ use super::error::OpenError;
 use super::opening::{self, Opened};
 use super::options::{self, DeviceOptions, Drive};
 use super::sharing::{SharingCounters, SharingStatistics};
+use super::trace::Tracer;
 use crate::engine::{AsyncEvent, Counters, Engine, EngineOptions, EventSubject, Limits};
 use crate::host::Interface;
 use crate::link::{Link, LinkStatistics};
@@ -60,9 +61,10 @@ impl Device {
     pub fn open(options: &DeviceOptions) -> Result<Self, OpenError> {
         let place = options::place(options)?;
         let mut random = Rng::new(seed(options));
-        let opened = opening::open(options, &place, &mut random)?;
+        let tracer = Tracer::start(options.trace)?;
+        let opened = opening::open(options, &place, &mut random, tracer.as_ref())?;
         let name = options.name.clone().unwrap_or_else(|| place.interface.name.clone());
-        Self::start(options, name, Some(place.interface), opened, random.next_u64())
+        Self::start(options, (name, Some(place.interface)), opened, tracer, random.next_u64())
     }
 
     /// Opens a device over a link that is there already, such as an end of an in-memory network.
@@ -73,21 +75,22 @@ impl Device {
     pub fn over(options: &DeviceOptions, link: Box<dyn Link>) -> Result<Self, OpenError> {
         let mut random = Rng::new(seed(options));
         let name = options.name.clone().unwrap_or_else(|| "memory".to_owned());
+        let tracer = Tracer::start(options.trace)?;
         let opened = Opened {
             addresses: vec![link.local_address()],
-            link: opening::wrap(options, &name, link)?,
+            link: opening::wrap(options, &name, link, tracer.as_ref())?,
             slot: random.between(1, 254) as u8,
             counters: Arc::default(),
             is_guest: false,
         };
-        Self::start(options, name, None, opened, random.next_u64())
+        Self::start(options, (name, None), opened, tracer, random.next_u64())
     }
 
     fn start(
         options: &DeviceOptions,
-        name: String,
-        interface: Option<Interface>,
+        (name, interface): (String, Option<Interface>),
         opened: Opened,
+        tracer: Option<Arc<Tracer>>,
         seed: u64,
     ) -> Result<Self, OpenError> {
         let Opened { link, slot, addresses, counters, is_guest } = opened;
@@ -100,11 +103,14 @@ impl Device {
             ..EngineOptions::new(seed, addresses.clone())
         };
         let mtu = link.capabilities().mtu;
-        let engine = Engine::new(engine_options, link.capabilities());
+        let mut engine = Engine::new(engine_options, link.capabilities());
+        if options.trace.errors {
+            engine.tell_failures();
+        }
         // Not those that were asked for: what is possible.
         let limits = *engine.limits();
         let has_thread = options.drive == Drive::Thread;
-        let driver = Arc::new(Driver::new(engine, link, has_thread)?);
+        let driver = Arc::new(Driver::new(engine, link, has_thread, tracer)?);
         let attend = || Attendant::start(&name, interface.as_ref(), &driver, &counters);
         let attendant = has_thread.then(attend).transpose()?;
         let thread = has_thread.then(|| start_thread(&name, &driver)).transpose()?;
@@ -141,6 +147,11 @@ impl Device {
     /// Own addresses, by GID index.
     pub fn addresses(&self) -> &[IpAddr] {
         &self.addresses
+    }
+
+    /// Who tells what happens, if anything is to be told.
+    pub fn tracer(&self) -> Option<&Tracer> {
+        self.driver.tracer.as_deref()
     }
 
     /// The most of each thing.

@@ -11,7 +11,7 @@
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
-use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use crossbeam::utils::CachePadded;
@@ -21,6 +21,7 @@ use super::core::{Alarm, Core, Turn};
 use super::events::EventQueue;
 use super::fork::{self, Local};
 use super::system;
+use super::trace::Tracer;
 use super::turn::{Outcome, TurnLock};
 use crate::engine::{Effects, Engine};
 use crate::link::{Event, Link};
@@ -65,6 +66,7 @@ pub(super) struct Driver {
     /// Held by the waiting thread that sleeps on the link, if the device has no thread.
     sleeper: Mutex<()>,
     generation: u32,
+    pub(super) tracer: Option<Arc<Tracer>>,
 }
 
 impl Driver {
@@ -72,7 +74,12 @@ impl Driver {
     ///
     /// # Errors
     /// That the process has no descriptors left.
-    pub(super) fn new(engine: Engine, link: Box<dyn Link>, has_thread: bool) -> io::Result<Self> {
+    pub(super) fn new(
+        engine: Engine,
+        link: Box<dyn Link>,
+        has_thread: bool,
+        tracer: Option<Arc<Tracer>>,
+    ) -> io::Result<Self> {
         let wake = Local::open(Event::new, |event| vec![event.descriptor()])?;
         let alarm = has_thread.then(Alarm::new).transpose()?;
         let mut descriptors = vec![wake.descriptor()];
@@ -93,6 +100,7 @@ impl Driver {
             due: CachePadded::new(AtomicU64::new(0)),
             sleeper: Mutex::new(()),
             generation: fork::generation(),
+            tracer,
         })
     }
 
@@ -188,6 +196,9 @@ impl Driver {
 
     /// What has to happen outside the lock after turns were run.
     fn finish(&self, outcome: Outcome, effects: &mut Effects) {
+        if let Some(tracer) = &self.tracer {
+            tracer.failures(effects);
+        }
         effects.notify();
         self.events.announce();
         let waited_for = self.progress.announce();

@@ -200,7 +200,11 @@ fn parse_device(value: &str) -> Result<DeviceName, String> {
     Ok(DeviceName { interface: interface.to_owned(), alias: alias.map(str::to_owned) })
 }
 
-fn parse_trace(value: &str) -> Result<Trace, String> {
+/// Reads what is to be told: `errors`, `verbs` and `packets`, with commas.
+///
+/// # Errors
+/// The sentence that names the unknown word.
+pub fn parse_trace(value: &str) -> Result<Trace, String> {
     let mut trace = Trace::default();
     for word in value.split(',').map(str::trim) {
         match word {

@@ -289,7 +289,7 @@ impl Task {
 
 /// Pushes a completion and wakes as the engine's driver does, after its lock.
 fn push_and_wake(queue: &CompletionQueue, id: u64) {
-    if queue.push(&completion(id)).unwrap().wake {
+    if queue.push(&completion(id), Origin::Pair).unwrap().wake {
         queue.wakers().wake();
     }
 }

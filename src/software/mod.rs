@@ -62,14 +62,21 @@ mod slots;
 mod steering;
 #[cfg(not(loom))]
 mod system;
+#[cfg(not(loom))]
+mod trace;
+#[cfg(not(loom))]
+mod traced;
 mod turn;
+#[cfg(not(loom))]
+mod variables;
 
 #[cfg(not(loom))]
 pub use self::{
     device::{Device, DeviceCounters},
     driver::Forked,
     environment::{
-        DeviceName, Environment, EnvironmentError, LinkKind, ProviderKind, Trace, parse_buffer_size,
+        DeviceName, Environment, EnvironmentError, LinkKind, ProviderKind, Trace,
+        parse_buffer_size, parse_trace,
     },
     error::OpenError,
     groups::AttachError,
@@ -79,6 +86,7 @@ pub use self::{
     report::{Counts, DeviceReport, Line, OUTER_COUNTS, PairReport},
     sharing::SharingStatistics,
     slots::{SlotError, slots_in_use},
+    trace::Tracer,
 };
 
 #[cfg(all(test, loom))]

@@ -2,8 +2,8 @@
 //! and the wrappers around it.
 //!
 //! ```text
-//!   engine ── Impaired ── Recorded ── AddressLinks ─┬─ SharedPort of one address
-//!             (faults)    (capture)                 └─ SharedPort of another …
+//!   engine ── Impaired ── Traced ── Recorded ── AddressLinks ─┬─ SharedPort of one address
+//!             (faults)    (words)   (capture)                 └─ SharedPort of another …
 //! ```
 //!
 //! Faults stand above the capture, so that it shows what is on the wire.
@@ -23,6 +23,8 @@ use super::options::{DeviceOptions, Place};
 use super::shared_port::SharedPort;
 use super::sharing::SharingCounters;
 use super::slots;
+use super::trace::Tracer;
+use super::traced::Traced;
 use crate::fault::Faults;
 use crate::link::{Impaired, Link, Recorded, UdpError, UdpOptions};
 use crate::rng::Rng;
@@ -55,6 +57,7 @@ pub(super) fn open(
     options: &DeviceOptions,
     place: &Place,
     random: &mut Rng,
+    tracer: Option<&Arc<Tracer>>,
 ) -> Result<Opened, OpenError> {
     match options.link {
         LinkKind::Auto | LinkKind::Udp => {}
@@ -74,7 +77,7 @@ pub(super) fn open(
             other => break other?,
         }
     };
-    let link = wrap(options, &place.interface.name, opened.link)?;
+    let link = wrap(options, &place.interface.name, opened.link, tracer)?;
     Ok(Opened { link, ..opened })
 }
 
@@ -175,9 +178,14 @@ pub(super) fn wrap(
     options: &DeviceOptions,
     interface: &str,
     link: Box<dyn Link>,
+    tracer: Option<&Arc<Tracer>>,
 ) -> Result<Box<dyn Link>, OpenError> {
     let link = match &options.capture {
         Some(path) => record(path, interface, link)?,
+        None => link,
+    };
+    let link: Box<dyn Link> = match tracer.filter(|tracer| tracer.wanted().packets) {
+        Some(tracer) => Box::new(Traced::new(link, Arc::clone(tracer))),
         None => link,
     };
     Ok(match options.fault.clone().filter(|plan| !plan.is_empty()) {

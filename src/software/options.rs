@@ -3,8 +3,9 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use super::environment::{Environment, LinkKind, ProviderKind};
+use super::environment::{Environment, LinkKind, ProviderKind, Trace};
 use super::error::OpenError;
+use super::variables::unknown_variables;
 use crate::engine::{CongestionOptions, Limits};
 use crate::fault::FaultPlan;
 use crate::host::{self, Interface};
@@ -54,6 +55,8 @@ pub struct DeviceOptions {
     pub congestion: CongestionOptions,
     /// Where all randomness comes from; without, the system.
     pub seed: Option<u64>,
+    /// What is told in words on standard error.
+    pub trace: Trace,
     /// Leaves the sorting of arrivals among processes to forwarding. For tests: it is slower.
     pub without_steering: bool,
 }
@@ -65,6 +68,7 @@ impl DeviceOptions {
     /// [`OpenError::Environment`] for a value that makes no sense, [`OpenError::NoProvider`] for
     /// hardware.
     pub fn from_environment() -> Result<Self, OpenError> {
+        warn_of_unknown_variables();
         let environment = Environment::read()?;
         match environment.provider {
             ProviderKind::Auto | ProviderKind::Software => Ok(Self::from(&environment)),
@@ -104,10 +108,22 @@ impl From<&Environment> for DeviceOptions {
             fault: environment.fault.clone(),
             strict: environment.strict,
             receive_buffer: environment.receive_buffer,
+            trace: environment.trace,
             congestion: environment.congestion,
             ..Self::default()
         }
     }
+}
+
+/// A variable with a misspelt name would have no effect without a word. Said once in a process.
+fn warn_of_unknown_variables() {
+    static SAID: std::sync::Once = std::sync::Once::new();
+    SAID.call_once(|| {
+        let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+        for sentence in unknown_variables(names) {
+            eprintln!("uroce: {sentence}");
+        }
+    });
 }
 
 /// An interface and the addresses of it that a device uses.

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 
 use super::device::DeviceCounters;
-use crate::engine::{Counters, Engine};
+use crate::engine::{Counters, Engine, QueuePairStatus};
 use crate::link::LinkStatistics;
 use crate::wire::Qpn;
 
@@ -82,19 +82,33 @@ impl DeviceReport {
 }
 
 impl PairReport {
-    /// What the engine knows of a queue pair; nothing if it has ended.
-    pub(super) fn of(engine: &Engine, number: Qpn) -> Option<Self> {
-        let status = engine.query_queue_pair(number).ok()?;
-        let counters = engine.queue_pair_counters(number).ok()?;
-        let attributes = status.attributes;
-        Some(Self {
-            number: number.value(),
-            kind: status.kind.to_string(),
+    /// The words for what was read.
+    pub(super) fn of(read: &PairReading) -> Self {
+        let attributes = &read.status.attributes;
+        Self {
+            number: read.number.value(),
+            kind: read.status.kind.to_string(),
             state: attributes.state.map(|state| state.to_string()).unwrap_or_default(),
             destination: attributes.destination.map(Qpn::value),
             peer: attributes.address.map(|address| address.destination),
-            counters: nonzero(counters),
-        })
+            counters: nonzero(&read.counters),
+        }
+    }
+}
+
+/// What is copied of a queue pair under the engine's lock; words are made of it afterwards.
+pub(super) struct PairReading {
+    number: Qpn,
+    status: QueuePairStatus,
+    counters: Counters,
+}
+
+impl PairReading {
+    /// What the engine knows of a queue pair; nothing if it has ended.
+    pub(super) fn take(engine: &Engine, number: Qpn) -> Option<Self> {
+        let status = engine.query_queue_pair(number).ok()?;
+        let counters = engine.queue_pair_counters(number).ok()?.clone();
+        Some(Self { number, status, counters })
     }
 }
 

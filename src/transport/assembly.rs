@@ -3,8 +3,9 @@
 
 use super::context::{Base, Context};
 use super::fault::Fault;
+use super::history::{Cause, MessagePart as Part, PacketKind};
 use super::receive::Claim;
-use crate::memory::scatter;
+use crate::memory::{Accessor, KeyFault, denied, scatter};
 use crate::queue::{Access, Attachment, Completion, CompletionKind, CompletionStatus, MAX_MESSAGE};
 use crate::wire::{Immediate, Message, Operation, Qpn, Reth, Rkey, SendTail, Srqn};
 
@@ -79,8 +80,21 @@ impl Assembly {
         self.inbound != Inbound::Idle
     }
 
+    /// What is arriving.
+    const fn inside(&self) -> Option<PacketKind> {
+        match self.inbound {
+            Inbound::Idle => None,
+            Inbound::Send { .. } => Some(PacketKind::Send),
+            Inbound::Write { .. } => Some(PacketKind::Write),
+        }
+    }
+
     /// Whether the packet fits where the arriving message stands.
-    pub(crate) fn check_sequence(&self, message: &Message) -> Result<(), Fault> {
+    pub(crate) fn check_sequence(
+        &self,
+        ctx: &mut Context<'_>,
+        message: &Message,
+    ) -> Result<(), Fault> {
         let fits = match self.inbound {
             Inbound::Send { .. } => {
                 matches!(message, Message::SendMiddle | Message::SendLast(_))
@@ -90,15 +104,28 @@ impl Assembly {
             }
             Inbound::Idle => starts_message(message),
         };
-        fits.then_some(()).ok_or(Fault::OpcodeSequence)
+        let cause = || Cause::OpcodeSequence {
+            received: PacketKind::of(message),
+            starts: starts_message(message),
+            inside: self.inside(),
+        };
+        fits.then_some(()).ok_or_else(|| ctx.blame(Fault::OpcodeSequence, cause()))
     }
 
     /// Whether the packet names a shared receive queue that it may reach (XRC), the same one as the
     /// packets of its message before it.
-    pub(crate) fn check_named_queue(&mut self, base: &Base) -> Result<(), Fault> {
-        let named = base.named_queue()?;
+    pub(crate) fn check_named_queue(
+        &mut self,
+        base: &Base,
+        ctx: &mut Context<'_>,
+    ) -> Result<(), Fault> {
+        let named = base.named_queue().map_err(|fault| {
+            let other_domain = fault == Fault::XrcDomain;
+            ctx.blame(fault, Cause::SharedQueue { other_domain, changed: false })
+        })?;
         if self.is_inside_message() && named != self.named {
-            return Err(Fault::NoSuchSharedQueue);
+            let cause = Cause::SharedQueue { other_domain: false, changed: true };
+            return Err(ctx.blame(Fault::NoSuchSharedQueue, cause));
         }
         self.named = named;
         Ok(())
@@ -139,7 +166,10 @@ impl Assembly {
             Message::WriteOnly(reth, immediate) => {
                 self.write_only(base, ctx, reth, payload, immediate, solicited)?;
             }
-            _ => return Err(Fault::UnsupportedOpcode.into()),
+            _ => {
+                let cause = Cause::UnsupportedOpcode { opcode: None };
+                return Err(ctx.blame(Fault::UnsupportedOpcode, cause).into());
+            }
         }
         Ok(Taken::Message)
     }
@@ -153,10 +183,13 @@ impl Assembly {
         part: Part,
     ) -> Result<(), Refusal> {
         let capacity = self.claim.claim(base, ctx).ok_or(Refusal::NotReady)?;
-        part.check(payload.len(), base.mtu())?;
+        part.check(ctx, payload.len(), base.mtu())?;
         let total = u64::from(self.received()) + payload.len() as u64;
         let fits = total <= u64::from(capacity);
-        fits.then_some(()).ok_or(Refusal::Fault(Fault::ReceiveTooSmall))
+        fits.then_some(()).ok_or_else(|| {
+            let cause = Cause::ReceiveTooSmall { capacity, arrived: total };
+            ctx.blame(Fault::ReceiveTooSmall, cause).into()
+        })
     }
 
     /// Bytes of the SEND that is arriving.
@@ -175,8 +208,9 @@ impl Assembly {
     ) -> Result<(), Fault> {
         let received = self.received();
         let segments = self.claim.segments();
-        scatter(ctx.keys, self.claim.domain(base), segments, received.into(), payload)
-            .map_err(|_| Fault::ReceiveProtection)?;
+        let domain = self.claim.domain(base);
+        scatter(ctx.keys, domain, segments, received.into(), payload)
+            .map_err(|_| blame_receive(base, ctx, &self.claim))?;
         self.inbound = Inbound::Send { received: received + payload.len() as u32 };
         Ok(())
     }
@@ -218,8 +252,8 @@ impl Assembly {
         reth: Reth,
         payload: &[u8],
     ) -> Result<(), Refusal> {
-        check_write_allowed(base)?;
-        Part::Full.check(payload.len(), base.mtu())?;
+        check_write_allowed(base, ctx)?;
+        Part::Full.check(ctx, payload.len(), base.mtu())?;
         check_write(base, ctx, &reth)?;
         self.inbound = Inbound::Write { reth, received: 0 };
         let written = self.write_part(base, ctx, payload, Part::Full);
@@ -237,11 +271,11 @@ impl Assembly {
         payload: &[u8],
         part: Part,
     ) -> Result<(), Refusal> {
-        part.check(payload.len(), base.mtu())?;
+        part.check(ctx, payload.len(), base.mtu())?;
         let Inbound::Write { reth, received } = self.inbound else { return Ok(()) };
         let total = u64::from(received) + payload.len() as u64;
         if total > u64::from(reth.length) {
-            return Err(Fault::MessageLength.into());
+            return Err(blame_length(ctx, &reth, total));
         }
         write_at(base, ctx, &reth, received, payload)?;
         self.inbound = Inbound::Write { reth, received: total as u32 };
@@ -258,8 +292,9 @@ impl Assembly {
     ) -> Result<(), Refusal> {
         self.claim_for(base, ctx, immediate)?;
         let Inbound::Write { reth, received } = self.inbound else { return Ok(()) };
-        if u64::from(received) + payload.len() as u64 != u64::from(reth.length) {
-            return Err(Fault::MessageLength.into());
+        let total = u64::from(received) + payload.len() as u64;
+        if total != u64::from(reth.length) {
+            return Err(blame_length(ctx, &reth, total));
         }
         self.write_part(base, ctx, payload, Part::Last)
             .map_err(|refusal| claimed(refusal, immediate))?;
@@ -276,11 +311,11 @@ impl Assembly {
         immediate: Option<Immediate>,
         solicited: bool,
     ) -> Result<(), Refusal> {
-        check_write_allowed(base)?;
+        check_write_allowed(base, ctx)?;
         self.claim_for(base, ctx, immediate)?;
-        Part::Only.check(payload.len(), base.mtu())?;
+        Part::Only.check(ctx, payload.len(), base.mtu())?;
         if payload.len() as u64 != u64::from(reth.length) {
-            return Err(Fault::MessageLength.into());
+            return Err(blame_length(ctx, &reth, payload.len() as u64));
         }
         // The packet is the whole message, so checking it as it is written checks everything.
         write_at(base, ctx, &reth, 0, payload).map_err(|fault| claimed(fault.into(), immediate))?;
@@ -353,26 +388,18 @@ fn starts_message(message: &Message) -> bool {
     )
 }
 
-/// Which packet of a message a length belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
-    /// FIRST or MIDDLE: exactly the path MTU.
-    Full,
-    /// LAST: 1 byte to the path MTU.
-    Last,
-    /// ONLY: 0 bytes to the path MTU.
-    Only,
-}
-
 impl Part {
-    fn check(self, length: usize, mtu: u32) -> Result<(), Fault> {
-        let mtu = mtu as usize;
+    fn check(self, ctx: &mut Context<'_>, length: usize, path_mtu: u32) -> Result<(), Fault> {
+        let mtu = path_mtu as usize;
         let right = match self {
             Self::Full => length == mtu,
             Self::Last => (1..=mtu).contains(&length),
             Self::Only => length <= mtu,
         };
-        right.then_some(()).ok_or(Fault::PacketLength)
+        right.then_some(()).ok_or_else(|| {
+            let cause = Cause::PacketLength { length: length as u32, path_mtu, part: self };
+            ctx.blame(Fault::PacketLength, cause)
+        })
     }
 }
 
@@ -386,21 +413,49 @@ fn claimed(refusal: Refusal, immediate: Option<Immediate>) -> Refusal {
     }
 }
 
-fn check_write_allowed(base: &Base) -> Result<(), Fault> {
-    let allowed = base.access().contains(Access::REMOTE_WRITE);
-    allowed.then_some(()).ok_or(Fault::NotAllowed)
+fn check_write_allowed(base: &Base, ctx: &mut Context<'_>) -> Result<(), Fault> {
+    check_allowed(base, ctx, Access::REMOTE_WRITE)
+}
+
+/// Whether the queue pair lets the peer do what takes this right.
+pub(crate) fn check_allowed(base: &Base, ctx: &mut Context<'_>, need: Access) -> Result<(), Fault> {
+    let allowed = base.access();
+    allowed
+        .contains(need)
+        .then_some(())
+        .ok_or_else(|| ctx.blame(Fault::NotAllowed, Cause::NotAllowed { need, allowed }))
+}
+
+/// The message's bytes are not as many as it has announced.
+#[cold]
+fn blame_length(ctx: &mut Context<'_>, reth: &Reth, arrived: u64) -> Refusal {
+    let cause = Cause::MessageLength { announced: reth.length, arrived };
+    ctx.blame(Fault::MessageLength, cause).into()
+}
+
+/// The claimed receive's own memory cannot be written.
+#[cold]
+fn blame_receive(base: &Base, ctx: &mut Context<'_>, claim: &Claim) -> Fault {
+    let who = Accessor::local(claim.domain(base));
+    let denial = denied(ctx.keys, who, claim.segments(), Access::LOCAL_WRITE);
+    let cause = denial.map_or(Cause::Unknown, Cause::ReceiveMemory);
+    ctx.blame(Fault::ReceiveProtection, cause)
 }
 
 /// Range of a whole WRITE. The key of an empty one does not matter.
-fn check_write(base: &Base, ctx: &Context<'_>, reth: &Reth) -> Result<(), Refusal> {
+fn check_write(base: &Base, ctx: &mut Context<'_>, reth: &Reth) -> Result<(), Refusal> {
     if u64::from(reth.length) > MAX_MESSAGE {
-        return Err(Fault::MessageLength.into());
+        return Err(blame_length(ctx, reth, reth.length.into()));
     }
     if reth.length > 0 {
         let (key, length) = (reth.key.value(), reth.length as usize);
         ctx.keys
             .span(key, base.peer_access(), reth.address, length, Access::REMOTE_WRITE)
-            .map_err(|_| Fault::RemoteAccess)?;
+            .map(drop)
+            .map_err(|found| {
+                let asked = (reth.address, reth.length.into());
+                ctx.deny(key, asked, Access::REMOTE_WRITE, found)
+            })?;
     }
     Ok(())
 }
@@ -409,7 +464,7 @@ fn check_write(base: &Base, ctx: &Context<'_>, reth: &Reth) -> Result<(), Refusa
 /// it may have been invalidated since the first packet.
 fn write_at(
     base: &Base,
-    ctx: &Context<'_>,
+    ctx: &mut Context<'_>,
     reth: &Reth,
     offset: u32,
     payload: &[u8],
@@ -417,17 +472,23 @@ fn write_at(
     if payload.is_empty() {
         return Ok(());
     }
-    let address = reth.address.checked_add(offset.into()).ok_or(Fault::RemoteAccess)?;
-    let key = reth.key.value();
-    let span = ctx
-        .keys
-        .span(key, base.peer_access(), address, payload.len(), Access::REMOTE_WRITE)
-        .map_err(|_| Fault::RemoteAccess)?;
-    span.write(payload).map_err(|_| Fault::RemoteAccess)
+    let (key, length) = (reth.key.value(), payload.len());
+    let written = match reth.address.checked_add(offset.into()) {
+        Some(address) => ctx
+            .keys
+            .span(key, base.peer_access(), address, length, Access::REMOTE_WRITE)
+            .and_then(|span| span.write(payload)),
+        None => Err(KeyFault::OutOfBounds),
+    };
+    written.map_err(|found| {
+        let asked = (reth.address, reth.length.into());
+        ctx.deny(key, asked, Access::REMOTE_WRITE, found)
+    })
 }
 
-fn check_invalidation(base: &Base, ctx: &Context<'_>, key: Rkey) -> Result<(), Refusal> {
+fn check_invalidation(base: &Base, ctx: &mut Context<'_>, key: Rkey) -> Result<(), Refusal> {
+    let key = key.value();
     ctx.keys
-        .can_invalidate(key.value(), base.served_domain(), base.number())
-        .map_err(|_| Refusal::Fault(Fault::RemoteAccess))
+        .can_invalidate(key, base.served_domain(), base.number())
+        .map_err(|found| ctx.deny(key, (0, 0), Access::INVALIDATE, found).into())
 }

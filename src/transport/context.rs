@@ -5,10 +5,11 @@ use super::counters::{Counter, Counters};
 use super::effects::{AsyncEvent, Effects};
 use super::fault::Fault;
 use super::handles::AddressHandles;
+use super::history::{Cause, Failure, Recorder, Told};
 use super::path::{Path, PathId, PathTable};
 use super::ready::ReadyList;
 use super::shared::{SharedQueues, Target};
-use crate::memory::{Accessor, DomainId, KeyTable};
+use crate::memory::{Accessor, DomainId, KeyFault, KeyTable};
 use crate::queue::sync::Arc;
 use crate::queue::{
     Access, AddressVector, Completion, CompletionQueue, CompletionStatus, Origin, PathMtu,
@@ -33,6 +34,8 @@ pub(crate) struct Context<'a> {
     /// The queue pair's.
     pub(crate) own_counters: &'a mut Counters,
     pub(crate) ready: &'a mut ReadyList,
+    /// The queue pair's flight recorder.
+    pub(crate) history: &'a mut Recorder,
 }
 
 impl Context<'_> {
@@ -68,6 +71,10 @@ impl Context<'_> {
         completion: &Completion,
     ) -> bool {
         self.count_completion(completion);
+        if !completion.status.is_success() {
+            self.history.ring.completed(self.now, completion.status, completion.id);
+            self.effects.ended(completion);
+        }
         match queue.push(completion, origin) {
             Ok(told) => {
                 if told.notify {
@@ -80,6 +87,7 @@ impl Context<'_> {
             }
             Err(lost) => {
                 unpolled.remove();
+                self.history.find(Cause::CompletionQueueFull { capacity: queue.capacity() });
                 self.count(Counter::LostCompletion);
                 if lost.first {
                     // Who waits is told that nothing will come.
@@ -112,6 +120,7 @@ impl Context<'_> {
 
     pub(crate) fn count(&mut self, counter: Counter) {
         self.add(counter, 1);
+        self.history.counted(self.now, counter);
     }
 
     /// Counts for the device and for the queue pair.
@@ -124,6 +133,44 @@ impl Context<'_> {
     pub(crate) fn event(&mut self, event: AsyncEvent) {
         let counter = if self.effects.event(event) { Counter::Event } else { Counter::LostEvent };
         self.count(counter);
+    }
+
+    /// Takes a failure down, and tells it if somebody listens.
+    #[cold]
+    pub(crate) fn file(&mut self, failure: Failure) {
+        self.effects.failure(&failure);
+        self.history.file(failure);
+    }
+
+    /// Takes down that the connection has failed for what was found.
+    #[cold]
+    pub(crate) fn file_found(&mut self, base: &Base, told: Told) {
+        let cause = self.history.take_found().unwrap_or(Cause::Unknown);
+        let ends = self.history.ends(base);
+        let Told { status, id, kind, answered } = told;
+        let at = self.now;
+        self.file(Failure { at, status, id, kind, answered, cause, ends, position: None });
+        self.history.settle_on(None);
+    }
+
+    /// A request of the peer is at fault: what was found is taken down for whoever asks.
+    #[cold]
+    pub(crate) fn blame(&mut self, fault: Fault, cause: Cause) -> Fault {
+        self.history.find(cause);
+        fault
+    }
+
+    /// The same for a key of ours, which the peer has named with a place of so many bytes.
+    #[cold]
+    pub(crate) fn deny(
+        &mut self,
+        key: u32,
+        asked: (u64, u64),
+        need: Access,
+        found: KeyFault,
+    ) -> Fault {
+        let denial = self.keys.denial(key, asked, need, found);
+        self.blame(Fault::RemoteAccess, Cause::RemoteMemory(denial))
     }
 
     pub(crate) fn path(&mut self, id: PathId) -> &mut Path {

@@ -166,6 +166,33 @@ counters! {
     PortDown => "link_downed",
 }
 
+impl Counter {
+    /// Whether it counts packets that came and were dropped or ignored.
+    pub const fn is_drop(self) -> bool {
+        matches!(
+            self,
+            Self::DropMalformed
+                | Self::DropBadIcrc
+                | Self::DropUnknownQueuePair
+                | Self::DropWrongTransport
+                | Self::DropWrongState
+                | Self::DropWrongAddress
+                | Self::DropPkeyMismatch
+                | Self::DropUnexpectedOpcode
+                | Self::DropQkeyMismatch
+                | Self::DropNoReceive
+                | Self::DropFaultyRequest
+                | Self::DropIncompleteMessage
+                | Self::OutOfSequence
+                | Self::DuplicateRequest
+                | Self::DropDuplicateWithoutRecord
+                | Self::IgnoredResponse
+                | Self::IgnoredNak
+                | Self::BadResponse
+        )
+    }
+}
+
 /// The counts of one device, or of one queue pair (half a kilobyte).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counters {

@@ -1,8 +1,9 @@
 //! What a turn did that concerns others than the peer: completions to announce, events to report.
 //! Collected under the engine's lock, carried out after it is released.
 
+use super::history::Failure;
 use crate::queue::sync::Arc;
-use crate::queue::{CompletionQueue, ReceiveQueue};
+use crate::queue::{Completion, CompletionQueue, CompletionStatus, ReceiveQueue};
 use crate::wire::Qpn;
 
 /// An event that belongs to no work request (specification, section 11.6.3).
@@ -135,15 +136,39 @@ pub struct Effects {
     pub wakes: Vec<Arc<CompletionQueue>>,
     /// Events, oldest first.
     pub events: Vec<AsyncEvent>,
+    /// Failures, oldest first, if somebody has asked for them (`Engine::tell_failures`).
+    pub failures: Vec<Failure>,
+    /// Work requests flushed since, with the same condition.
+    pub flushed: Vec<Flushed>,
+    /// Whether somebody has asked for failures.
+    pub(crate) tells: bool,
+}
+
+/// How many work requests of a queue pair were flushed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flushed {
+    /// Whose.
+    pub queue_pair: Qpn,
+    /// Sends.
+    pub sends: u32,
+    /// Receives.
+    pub receives: u32,
 }
 
 impl Effects {
     /// Events kept at most; what a peer can cause without bound must not grow without bound.
     const MAX_EVENTS: usize = 4096;
 
+    /// Failures kept at most until somebody takes them; the same for queue pairs with flushes.
+    const MAX_FAILURES: usize = 256;
+
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
-        self.notifications.is_empty() && self.wakes.is_empty() && self.events.is_empty()
+        self.notifications.is_empty()
+            && self.wakes.is_empty()
+            && self.events.is_empty()
+            && self.failures.is_empty()
+            && self.flushed.is_empty()
     }
 
     /// Calls the notifiers and wakes waiting tasks. Outside all locks. Events stay.
@@ -153,6 +178,30 @@ impl Effects {
         }
         for queue in self.wakes.drain(..) {
             queue.wakers().wake();
+        }
+    }
+
+    pub(crate) fn failure(&mut self, failure: &Failure) {
+        if self.tells && self.failures.len() < Self::MAX_FAILURES {
+            self.failures.push(failure.clone());
+        }
+    }
+
+    /// A work request ended with an error: flushes are counted by queue pair.
+    pub(crate) fn ended(&mut self, completion: &Completion) {
+        if !self.tells || completion.status != CompletionStatus::WorkRequestFlushed {
+            return;
+        }
+        let queue_pair = completion.queue_pair;
+        if self.flushed.last().is_none_or(|last| last.queue_pair != queue_pair) {
+            if self.flushed.len() == Self::MAX_FAILURES {
+                return;
+            }
+            self.flushed.push(Flushed { queue_pair, sends: 0, receives: 0 });
+        }
+        if let Some(last) = self.flushed.last_mut() {
+            let is_receive = completion.kind.is_receive();
+            *(if is_receive { &mut last.receives } else { &mut last.sends }) += 1;
         }
     }
 

@@ -100,6 +100,14 @@ impl SendingHalf {
         }
     }
 
+    /// Where in the send queue that request is.
+    pub(crate) fn position(&self) -> Option<u32> {
+        match self {
+            Self::Acknowledged(requester) => requester.position(),
+            Self::Unacknowledged(sender) => sender.position(),
+        }
+    }
+
     pub(crate) fn is_drained(&self) -> bool {
         match self {
             Self::Acknowledged(requester) => requester.is_drained(),
@@ -231,9 +239,14 @@ impl ReceivingHalf {
     }
 
     /// An opcode that no request has.
-    pub(crate) fn handle_unsupported(&mut self, ctx: &mut Context<'_>, psn: Psn) -> Outcome {
+    pub(crate) fn handle_unsupported(
+        &mut self,
+        ctx: &mut Context<'_>,
+        psn: Psn,
+        opcode: u8,
+    ) -> Outcome {
         match self {
-            Self::Rc(responder) => responder.handle_unsupported(ctx, psn),
+            Self::Rc(responder) => responder.handle_unsupported(ctx, psn, opcode),
             Self::Uc(_) | Self::Ud(_) => {
                 ctx.count(Counter::DropUnexpectedOpcode);
                 Outcome::Fine
@@ -248,6 +261,11 @@ impl ReceivingHalf {
             Self::Uc(receiver) => receiver.claim(),
             Self::Ud(receiver) => receiver.claim(),
         }
+    }
+
+    /// The number of the receive that a message has claimed.
+    pub(crate) fn claimed(&mut self) -> Option<u64> {
+        self.claim().id()
     }
 
     /// Forgets the receive that a message has claimed.

@@ -4,24 +4,33 @@
 //! sends again.
 
 use super::context::{Base, Context};
+use super::history::Cause;
+use crate::memory::Access;
 use crate::queue::{CompletionStatus, SendOperation};
 
-/// Carries out a local operation. Returns the status that it fails with; nothing for all other
-/// operations.
+/// Carries out a local operation. Returns the status that it fails with, and why; nothing for
+/// all other operations.
 pub(super) fn carry_out(
     base: &Base,
     ctx: &mut Context<'_>,
     operation: &SendOperation,
-) -> Option<CompletionStatus> {
+) -> Option<(CompletionStatus, Cause)> {
     let over = base.number();
     match operation {
         SendOperation::LocalInvalidate(key) => {
             let invalidated = ctx.keys.invalidate(key.value(), base.domain, over);
-            invalidated.err().map(|_| CompletionStatus::LocalQueuePairOperationError)
+            invalidated.err().map(|found| {
+                let need = Access::INVALIDATE;
+                let denial = ctx.keys.denial(key.value(), (0, 0), need, found);
+                let status = CompletionStatus::LocalQueuePairOperationError;
+                (status, Cause::CannotInvalidate(denial))
+            })
         }
         SendOperation::BindWindow(bind) => {
             let bound = ctx.keys.bind(bind, base.domain, over);
-            bound.err().map(|_| CompletionStatus::MemoryWindowBindError)
+            bound.err().map(|fault| {
+                (CompletionStatus::MemoryWindowBindError, Cause::CannotBind { fault, bind: *bind })
+            })
         }
         _ => None,
     }

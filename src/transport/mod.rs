@@ -21,6 +21,7 @@ mod event_kind;
 mod fault;
 mod halves;
 mod handles;
+mod history;
 mod local;
 mod pace;
 mod pair;
@@ -37,8 +38,12 @@ mod unacked;
 
 pub use congestion::{CongestionError, CongestionOptions, FlowRate};
 pub use counters::{Counter, Counters};
-pub use effects::{AsyncEvent, Effects, EventSubject};
+pub use effects::{AsyncEvent, Effects, EventSubject, Flushed};
 pub use event_kind::AsyncEventKind;
+pub use history::{
+    Cause, Ends, Failure, FlushCause, History, HistoryEvent, MessagePart, NotReady, PacketKind,
+    Record, Refused, TimerKind, Unanswered, WrongResponse,
+};
 pub use table::{AttributeList, ModifyError};
 
 pub(crate) use burst::BurstRules;
@@ -46,6 +51,7 @@ pub(crate) use congestion::{CE, DatagramSender, Notification, NotificationPoint}
 pub(crate) use context::{Context, Peer};
 pub(crate) use counters::PairCounters;
 pub(crate) use handles::AddressHandles;
+pub(crate) use history::Recorder;
 pub(crate) use pair::QueuePair;
 pub(crate) use path::PathTable;
 pub(crate) use rc::ACK_HOLD;

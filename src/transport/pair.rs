@@ -3,12 +3,13 @@
 use std::net::IpAddr;
 
 use super::burst::{BurstRules, BurstWriter};
-use super::congestion::{CongestionOptions, FlowRate, Limiter, Notification, Notified};
+use super::congestion::{CongestionOptions, FlowRate, Notification, Notified, Pacer};
 use super::context::{Base, Context, Peer};
 use super::counters::Counter;
 use super::effects::AsyncEvent;
 use super::fault::{Fault, FaultEvent};
 use super::halves::{ReceivingHalf, SendingHalf};
+use super::history::{FlushCause, PacketKind, Told};
 use super::rc::{Outcome, QueueOverrun};
 use super::settings::{Device, check_values, merge};
 use super::shared::Target;
@@ -17,8 +18,8 @@ use super::unacked::Arrival;
 use crate::memory::DomainId;
 use crate::queue::sync::Arc;
 use crate::queue::{
-    CompletionStatus, PathMtu, QueuePairAttributes, QueuePairKind, QueuePairQueues, QueuePairState,
-    ReceiveQueue, XrcDomainId,
+    CompletionKind, CompletionStatus, PathMtu, QueuePairAttributes, QueuePairKind, QueuePairQueues,
+    QueuePairState, ReceiveQueue, XrcDomainId,
 };
 use crate::time::Instant;
 use crate::wire::{Flow, Headers, Message, NakCode, Psn, SentBurst, Service, Xrceth};
@@ -40,9 +41,7 @@ pub(crate) struct QueuePair {
     established: bool,
     /// The rate of what goes to the peer, once it has sent congestion notifications (where the
     /// transport acknowledges; elsewhere the path has it).
-    limiter: Option<Limiter>,
-    /// Nothing with payload goes out before.
-    paced_until: Instant,
+    pacer: Pacer,
     /// When the peer was last notified of congestion.
     notified: Notified,
 }
@@ -79,8 +78,7 @@ impl QueuePair {
             requested_last: false,
             drain_event_owed: false,
             established: false,
-            limiter: None,
-            paced_until: Instant::NEVER,
+            pacer: Pacer::default(),
             notified: Notified::default(),
         }
     }
@@ -104,6 +102,7 @@ impl QueuePair {
             return Ok(());
         }
         if to == QueuePairState::Error {
+            ctx.history.flushed_by(FlushCause::Modified { from });
             self.enter_error(ctx, None, None);
             self.receiving.forget_replies();
             return Ok(());
@@ -126,9 +125,10 @@ impl QueuePair {
             (QueuePairState::Rts, QueuePairState::Sqd) => {
                 self.drain_event_owed = attributes.drain_notification == Some(true);
             }
+            (QueuePairState::Sqe, QueuePairState::Rts) => ctx.history.recovered(),
             _ => {}
         }
-        self.base.queues.set_state(to);
+        self.change_state(ctx, to);
         ctx.ready.push(self.base.slot);
         self.settle(ctx);
         Ok(())
@@ -175,9 +175,17 @@ impl QueuePair {
         self.requested_last = false;
         self.drain_event_owed = false;
         self.established = false;
-        self.limiter = None;
-        self.paced_until = Instant::NEVER;
+        self.pacer = Pacer::default();
         self.notified = Notified::default();
+        ctx.history.clear();
+    }
+
+    fn change_state(&self, ctx: &mut Context<'_>, to: QueuePairState) {
+        let from = self.state();
+        if from != to {
+            ctx.history.ring.state(ctx.now, from, to);
+            self.base.queues.set_state(to);
+        }
     }
 
     /// The bell was rung: something was posted.
@@ -208,6 +216,9 @@ impl QueuePair {
         payload: &[u8],
     ) {
         self.note_first_packet(ctx);
+        ctx.history.begin_step();
+        let kind = PacketKind::of(&headers.message);
+        ctx.history.received(ctx.now, kind, headers.psn, payload.len());
         count_request(ctx, &headers.message);
         if let Service::XrcRequest(Xrceth { srqn, .. }) = headers.service {
             self.base.target = ctx.shared.target(srqn, self.base.xrc_domain);
@@ -217,9 +228,11 @@ impl QueuePair {
     }
 
     /// A request with an opcode that does not exist, in a state that receives.
-    pub(crate) fn handle_unsupported(&mut self, ctx: &mut Context<'_>, psn: Psn) {
+    pub(crate) fn handle_unsupported(&mut self, ctx: &mut Context<'_>, psn: Psn, opcode: u8) {
         self.note_first_packet(ctx);
-        let outcome = self.receiving.handle_unsupported(ctx, psn);
+        ctx.history.begin_step();
+        ctx.history.received(ctx.now, PacketKind::Other, psn, 0);
+        let outcome = self.receiving.handle_unsupported(ctx, psn, opcode);
         self.act_on(ctx, outcome);
     }
 
@@ -255,11 +268,26 @@ impl QueuePair {
             FaultEvent::InvalidXrceth => ctx.event(AsyncEvent::InvalidXrceth(number)),
             FaultEvent::XrcDomainViolation => ctx.event(AsyncEvent::XrcDomainViolation(number)),
         }
+        self.file(ctx, fault.receive_status(), Some(fault.nak()));
         self.enter_error(ctx, None, fault.receive_status());
         ctx.ready.push(self.base.slot);
     }
 
+    /// Takes down why the connection ends, and who is told: the receive that the message has
+    /// claimed, or else the application by an event.
+    fn file(
+        &mut self,
+        ctx: &mut Context<'_>,
+        status: Option<CompletionStatus>,
+        answered: Option<NakCode>,
+    ) {
+        let id = status.and_then(|_| self.receiving.claimed());
+        let kind = status.map(|_| CompletionKind::Receive);
+        ctx.file_found(&self.base, Told { status, id, kind, answered });
+    }
+
     fn on_overrun(&mut self, ctx: &mut Context<'_>) {
+        self.file(ctx, None, None);
         ctx.event(AsyncEvent::QueuePairFatal(self.base.number()));
         self.flush(ctx, None, None);
         self.receiving.forget_replies();
@@ -272,12 +300,14 @@ impl QueuePair {
         headers: &Headers,
         payload: &[u8],
     ) {
+        ctx.history.answered(ctx.now, headers, payload.len());
         self.sending.handle_response(&self.base, ctx, headers, payload);
         self.settle(ctx);
     }
 
     /// The network, by way of the host at `from`, asks us to send less.
     pub(crate) fn handle_congestion(&mut self, ctx: &mut Context<'_>, from: &IpAddr) {
+        ctx.history.ring.congestion(ctx.now);
         let heeded = ctx.congestion.roce_rp && self.slow_down(ctx, from);
         ctx.count(match heeded {
             true => Counter::ReceivedCongestionNotification,
@@ -289,7 +319,7 @@ impl QueuePair {
     fn slow_down(&mut self, ctx: &mut Context<'_>, from: &IpAddr) -> bool {
         let (now, options) = (ctx.now, ctx.congestion);
         if self.base.queues.kind().is_reliable() {
-            Limiter::notify(&mut self.limiter, now, options);
+            self.pacer.notify(now, options);
             return true;
         }
         let path = ctx.paths.find(from);
@@ -308,16 +338,15 @@ impl QueuePair {
     /// The rate to which congestion notifications have brought this queue pair; nothing if it is
     /// not limited, or only by its destinations.
     pub(crate) fn rate(&self, now: Instant, options: &CongestionOptions) -> Option<FlowRate> {
-        self.limiter.as_ref().map(|limiter| limiter.rate(now, options))
+        self.pacer.rate(now, options)
     }
 
     pub(crate) fn deadline(&self) -> Instant {
-        self.sending.deadline().min(self.paced_until)
+        self.sending.deadline().min(self.pacer.deadline())
     }
 
     pub(crate) fn handle_deadline(&mut self, ctx: &mut Context<'_>) {
-        if self.paced_until <= ctx.now {
-            self.paced_until = Instant::NEVER;
+        if self.pacer.take_due(ctx.now) {
             ctx.ready.push(self.base.slot);
         }
         self.sending.handle_deadline(&self.base, ctx);
@@ -340,12 +369,13 @@ impl QueuePair {
     /// A send request has failed. Without acknowledgements only the send queue stops, and modify
     /// brings it back (SQE); with them the connection is over.
     fn on_send_failure(&mut self, ctx: &mut Context<'_>, status: CompletionStatus) {
+        ctx.history.settle_on(self.sending.position());
         if self.base.queues.kind().is_reliable() {
             self.enter_error(ctx, Some(status), None);
             self.receiving.forget_replies();
             return;
         }
-        self.base.queues.set_state(QueuePairState::Sqe);
+        self.change_state(ctx, QueuePairState::Sqe);
         if self.sending.flush(&self.base, ctx, Some(status)).is_err() {
             self.on_overrun(ctx);
         }
@@ -373,7 +403,7 @@ impl QueuePair {
         receive: Option<CompletionStatus>,
     ) -> bool {
         let before = self.state();
-        self.base.queues.set_state(QueuePairState::Error);
+        self.change_state(ctx, QueuePairState::Error);
         let sends = self.sending.flush(&self.base, ctx, send);
         let receives = self.receiving.flush(&self.base, ctx, receive);
         if before != QueuePairState::Error && self.base.queues.shares_receives() {
@@ -395,9 +425,11 @@ impl QueuePair {
         if let Some(peer) = &self.base.peer {
             writer.bind(&peer.flow, peer.traffic_class);
         }
-        let may_send = self.limiter.is_none() || self.pace(ctx, &mut writer);
+        let budget = self.pacer.budget(ctx.now, ctx.congestion);
+        let may_send = budget.is_some();
+        writer.limit(budget.unwrap_or(0));
         // Acknowledgements are free: a debt of them could keep our own requests back for long.
-        let pays = self.limiter.is_some() && self.receiving.owes_payload();
+        let pays = self.pacer.is_limited() && self.receiving.owes_payload();
         let reply_first = self.requested_last && self.receiving.has_reply(ctx);
         if !reply_first && may_send {
             self.sending.fill(&self.base, ctx, &mut writer);
@@ -414,10 +446,8 @@ impl QueuePair {
             self.sending.fill(&self.base, ctx, &mut writer);
             self.requested_last = writer.packets() > 0;
         }
-        if let Some(limiter) = &mut self.limiter
-            && (self.requested_last || pays)
-        {
-            limiter.charge(writer.on_the_line(), ctx.congestion);
+        if self.pacer.is_limited() && (self.requested_last || pays) {
+            self.pacer.charge(writer.on_the_line(), ctx.congestion);
         }
         self.settle(ctx);
         let burst = writer.finish()?;
@@ -437,30 +467,9 @@ impl QueuePair {
         self.base.target = Target::Own;
     }
 
-    /// Whether the flow's rate lets requests and payload go out now, and how much of it; if not, the
-    /// time when it does is noted.
-    fn pace(&mut self, ctx: &Context<'_>, writer: &mut BurstWriter<'_>) -> bool {
-        let Some(limiter) = &mut self.limiter else { return true };
-        match limiter.budget(ctx.now, ctx.congestion) {
-            Ok(bytes) => {
-                writer.limit(bytes);
-                self.paced_until = Instant::NEVER;
-                if limiter.is_over(ctx.now, ctx.congestion) {
-                    self.limiter = None;
-                }
-                true
-            }
-            Err(until) => {
-                writer.limit(0);
-                self.paced_until = until;
-                false
-            }
-        }
-    }
-
     /// Whether a reply is owed that may leave as soon as the application had its chance.
     pub(crate) fn holds_reply(&self) -> bool {
-        let is_paced = self.paced_until != Instant::NEVER && self.receiving.owes_payload();
+        let is_paced = self.pacer.holds() && self.receiving.owes_payload();
         self.receiving.owes_reply() && !is_paced
     }
 

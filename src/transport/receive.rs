@@ -52,6 +52,11 @@ impl Claim {
         self.segments.iter().copied()
     }
 
+    /// The claimed receive's identifier.
+    pub(crate) fn id(&self) -> Option<u64> {
+        self.held.then_some(self.id)
+    }
+
     /// The protection domain in which the keys of the claimed receive count.
     pub(crate) fn domain(&self, base: &Base) -> DomainId {
         self.queue(base).domain().unwrap_or(base.domain)

@@ -2,8 +2,9 @@
 
 use super::context::{Base, Context};
 use super::counters::Counter;
+use super::history::{Cause, Failure, PacketKind};
 use super::segment::{Class, Piece};
-use crate::memory::{KeyFault, gather};
+use crate::memory::{Access, Accessor, KeyFault, denied, gather};
 use crate::queue::{
     Attachment, Completion, CompletionKind, CompletionStatus, Remote, SendData, SendOperation,
 };
@@ -189,4 +190,71 @@ pub(super) fn complete_send(
         solicited: false,
     };
     ctx.complete(base, &completion)
+}
+
+/// What a request's packets are for.
+pub(super) const fn packet_kind(operation: &SendOperation) -> PacketKind {
+    match kind_of(operation) {
+        CompletionKind::Send => PacketKind::Send,
+        CompletionKind::Write => PacketKind::Write,
+        CompletionKind::Read => PacketKind::ReadRequest,
+        CompletionKind::CompareSwap => PacketKind::CompareSwap,
+        CompletionKind::FetchAdd => PacketKind::FetchAdd,
+        CompletionKind::AtomicWrite => PacketKind::AtomicWrite,
+        CompletionKind::Flush => PacketKind::Flush,
+        _ => PacketKind::Other,
+    }
+}
+
+/// The place in the peer's memory that a request names: key and address.
+pub(super) const fn remote_of(operation: &SendOperation) -> Option<(u32, u64)> {
+    match operation {
+        SendOperation::Write(remote)
+        | SendOperation::WriteWithImmediate(remote, _)
+        | SendOperation::Read(remote)
+        | SendOperation::CompareSwap { remote, .. }
+        | SendOperation::FetchAdd { remote, .. }
+        | SendOperation::AtomicWrite { remote, .. }
+        | SendOperation::Flush { remote, .. } => Some((remote.key.value(), remote.address)),
+        SendOperation::SendWithInvalidate(key) => Some((key.value(), 0)),
+        _ => None,
+    }
+}
+
+/// Why the payload of the request at `position` cannot be read.
+#[cold]
+pub(super) fn unreadable(base: &Base, ctx: &Context<'_>, position: u32) -> Cause {
+    local_fault(base, ctx, position, Access::NONE)
+}
+
+/// Why the memory of the request at `position` cannot be used.
+#[cold]
+pub(super) fn local_fault(base: &Base, ctx: &Context<'_>, position: u32, need: Access) -> Cause {
+    let SendData::Segments(segments) = base.queues.send.data(position) else {
+        return Cause::Unknown;
+    };
+    let denial = denied(ctx.keys, Accessor::local(base.domain), segments.iter(), need);
+    denial.map_or(Cause::Unknown, Cause::LocalMemory)
+}
+
+/// Takes down that the request at a position, with a number, has failed.
+#[cold]
+pub(super) fn file(
+    base: &Base,
+    ctx: &mut Context<'_>,
+    (position, id, operation): (u32, u64, &SendOperation),
+    status: CompletionStatus,
+    cause: Cause,
+) {
+    let ends = ctx.history.ends(base);
+    ctx.file(Failure {
+        at: ctx.now,
+        status: Some(status),
+        id: Some(id),
+        kind: Some(kind_of(operation)),
+        answered: None,
+        cause,
+        ends,
+        position: Some(position),
+    });
 }

@@ -86,7 +86,7 @@ pub enum ModifyError {
         allowed: &'static str,
     },
     /// More outstanding READs and atomics than the device supports.
-    #[error("attribute {attribute} is {value}, but the device's limit is {limit}")]
+    #[error("attribute {attribute} is {value}, but the device's limit is {limit}: give less")]
     OverLimit {
         /// Which one.
         attribute: Attribute,
@@ -96,7 +96,10 @@ pub enum ModifyError {
         limit: u64,
     },
     /// The device has no such GID.
-    #[error("GID index {index} does not exist: the device has {count} GIDs, counted from 0")]
+    #[error(
+        "GID index {index} does not exist: the device has {count}, counted from 0, which are its \
+         interface's addresses; `uroce devices` lists them"
+    )]
     NoSuchGid {
         /// What was given.
         index: u16,

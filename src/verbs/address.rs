@@ -1,6 +1,7 @@
 //! Address handles.
 
 use super::ProtectionDomain;
+use crate::engine::Engine;
 use crate::queue::{AddressHandleId, Datagram};
 use crate::wire::{QKey, Qpn};
 
@@ -25,7 +26,9 @@ impl AddressHandle {
 impl Drop for AddressHandle {
     fn drop(&mut self) {
         // It exists: nothing else destroys it.
-        let _ = self.domain.context().control(|engine, _| engine.destroy_address_handle(self.id));
+        let call = || "destroy_ah()".to_owned();
+        let destroy = |engine: &mut Engine, _| engine.destroy_address_handle(self.id);
+        let _ = self.domain.context().tell_control(call, destroy);
     }
 }
 

@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use super::futures::{NextChannelEvent, NextCompletion, NextCompletions};
 use super::{Context, VerbsError};
-use crate::engine::EventSubject;
+use crate::engine::{Engine, EventSubject};
 use crate::link::Event;
-use crate::queue::{self, Completion, Notify, WakerKey, Wakers};
+use crate::queue::{self, Completion, Notify, Overrun, WakerKey, Wakers};
 use crate::software::clock;
 use crate::time::Instant;
+use crate::words;
 
 /// A completion queue. Clones are the same queue; it is destroyed with the last of them and of the
 /// queue pairs that use it.
@@ -30,7 +31,9 @@ struct Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         // Queue pairs that use it hold this value, so none is left.
-        let _ = self.context.control(|engine, _| engine.destroy_completion_queue(&self.shared));
+        let call = || "destroy_cq()".to_owned();
+        let destroy = |engine: &mut Engine, _| engine.destroy_completion_queue(&self.shared);
+        let _ = self.context.tell_control(call, destroy);
         let subject = EventSubject::CompletionQueue(Arc::clone(&self.shared));
         self.context.device().forget_events(&subject);
     }
@@ -50,12 +53,18 @@ impl CompletionQueue {
         self.inner.shared.capacity()
     }
 
+    /// Completions that wait to be polled, at this moment.
+    pub fn waiting(&self) -> u32 {
+        self.inner.shared.waiting()
+    }
+
     /// Takes completions out into `completions`, oldest first, without waiting. Returns how many.
     ///
     /// # Errors
     /// The queue overran; what came before has been polled.
     pub fn poll(&self, completions: &mut [Completion]) -> Result<usize, VerbsError> {
-        Ok(self.inner.context.device().poll(&self.inner.shared, completions)?)
+        let polled = self.inner.context.device().poll(&self.inner.shared, completions);
+        Ok(self.tell_polled(completions, polled)?)
     }
 
     /// Takes one completion out, if there is one.
@@ -81,7 +90,25 @@ impl CompletionQueue {
         let deadline = timeout.map_or(Instant::NEVER, |timeout| {
             clock::now() + u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX)
         });
-        Ok(self.inner.context.device().wait(&self.inner.shared, completions, deadline)?)
+        let waited = self.inner.context.device().wait(&self.inner.shared, completions, deadline);
+        Ok(self.tell_polled(completions, waited)?)
+    }
+
+    /// Each completion that was taken out; an empty queue is not worth a word.
+    fn tell_polled(
+        &self,
+        completions: &[Completion],
+        polled: Result<usize, Overrun>,
+    ) -> Result<usize, Overrun> {
+        let Some(tracer) = self.inner.context.device().tracer() else { return polled };
+        match &polled {
+            Ok(count) => completions.iter().take(*count).for_each(|completion| {
+                let call = || format!("poll_cq() {}", words::call::completion(completion));
+                tracer.call(call, Ok::<(), &Overrun>(()));
+            }),
+            Err(overrun) => tracer.call(|| "poll_cq()".to_owned(), Err(overrun)),
+        }
+        polled
     }
 
     /// Waits for one completion.

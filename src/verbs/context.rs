@@ -9,10 +9,11 @@ use super::{
     CompletionQueue, Counter, DeviceAttributes, DeviceInfo, PortAttributes, PortState,
     ProtectionDomain, VerbsError,
 };
-use crate::engine::{AsyncEvent, CongestionOptions, Engine, FlowRate, Limits};
+use crate::engine::{AsyncEvent, CongestionOptions, ControlError, Engine, FlowRate, Limits};
 use crate::host::{Gid, interface_named};
 use crate::link::Link;
 use crate::memory::OnDemandCapabilities;
+use crate::queue::PlacementCapabilities;
 use crate::software::{Device, DeviceCounters, DeviceOptions};
 use crate::time::Instant;
 
@@ -64,11 +65,38 @@ impl Context {
         OnDemandCapabilities::query()
     }
 
+    /// What the device has of ATOMIC WRITE and FLUSH.
+    pub fn placement(&self) -> PlacementCapabilities {
+        PlacementCapabilities::SOFTWARE
+    }
+
     pub(super) fn control<R>(
         &self,
         call: impl FnOnce(&mut Engine, Instant) -> R,
     ) -> Result<R, VerbsError> {
         Ok(self.device.control(call)?)
+    }
+
+    /// Tells a call and what came of it, if somebody wants to know (`UROCE_TRACE`).
+    pub(super) fn told<T, E: std::fmt::Display>(
+        &self,
+        call: impl FnOnce() -> String,
+        outcome: Result<T, E>,
+    ) -> Result<T, E> {
+        if let Some(tracer) = self.device.tracer() {
+            tracer.call(call, outcome.as_ref().map(drop));
+        }
+        outcome
+    }
+
+    /// The same for a control call of the engine.
+    pub(super) fn tell_control<R>(
+        &self,
+        call: impl FnOnce() -> String,
+        control: impl FnOnce(&mut Engine, Instant) -> Result<R, ControlError>,
+    ) -> Result<R, VerbsError> {
+        let outcome = self.control(control).and_then(|outcome| Ok(outcome?));
+        self.told(call, outcome)
     }
 
     /// What the device is.
@@ -121,7 +149,8 @@ impl Context {
     /// # Errors
     /// The device's limit is reached.
     pub fn allocate_domain(&self) -> Result<ProtectionDomain, VerbsError> {
-        let id = self.control(|engine, _| engine.allocate_domain())??;
+        let call = || "alloc_pd()".to_owned();
+        let id = self.tell_control(call, |engine, _| engine.allocate_domain())?;
         Ok(ProtectionDomain::new(self.clone(), id))
     }
 
@@ -131,7 +160,9 @@ impl Context {
     /// # Errors
     /// Capacity 0, or a limit of the device.
     pub fn create_completion_queue(&self, capacity: u32) -> Result<CompletionQueue, VerbsError> {
-        let shared = self.control(|engine, _| engine.create_completion_queue(capacity))??;
+        let call = || format!("create_cq({capacity} entries)");
+        let shared =
+            self.tell_control(call, |engine, _| engine.create_completion_queue(capacity))?;
         Ok(CompletionQueue::new(self.clone(), shared))
     }
 

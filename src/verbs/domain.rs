@@ -11,6 +11,7 @@ use crate::engine::{self, ControlError};
 use crate::host;
 use crate::memory::{DomainId, OwnedMemory, WindowKind};
 use crate::queue::{Access, AddressVector, QueueCapacities, QueuePairKind};
+use crate::words;
 
 /// A protection domain: a queue pair reaches only memory of its own one. Clones are the same
 /// domain; it ends with the last of them and of what was made in it.
@@ -27,7 +28,8 @@ struct Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         // Everything in it holds this value, so nothing is left in it.
-        let _ = self.context.control(|engine, _| engine.release_domain(self.id));
+        let call = || "dealloc_pd()".to_owned();
+        let _ = self.context.tell_control(call, |engine, _| engine.release_domain(self.id));
     }
 }
 
@@ -91,9 +93,11 @@ impl ProtectionDomain {
         access: Access,
     ) -> Result<MemoryRegion, VerbsError> {
         let registered = Arc::clone(&memory);
+        let call =
+            || format!("reg_mr({} bytes at {:#x}, {access})", memory.len(), memory.address());
         let keys = self
             .context()
-            .control(|engine, _| engine.register(self.inner.id, registered, access))??;
+            .tell_control(call, |engine, _| engine.register(self.inner.id, registered, access))?;
         Ok(MemoryRegion::new(self.clone(), memory, keys, access))
     }
 
@@ -115,10 +119,11 @@ impl ProtectionDomain {
         requests: u32,
         segments: u32,
     ) -> Result<SharedReceiveQueue, VerbsError> {
-        let create = self.context().control(|engine, _| {
+        let call = || format!("create_srq({requests} receives, {segments} segments)");
+        let queue = self.context().tell_control(call, |engine, _| {
             engine.create_shared_receive_queue(self.inner.id, requests, segments)
-        });
-        Ok(SharedReceiveQueue::new(self.clone(), create??, None))
+        })?;
+        Ok(SharedReceiveQueue::new(self.clone(), queue, None))
     }
 
     /// A new address handle: how datagrams reach the port at an address.
@@ -130,9 +135,10 @@ impl ProtectionDomain {
         &self,
         address: &AddressVector,
     ) -> Result<AddressHandle, VerbsError> {
+        let call = || format!("create_ah({})", words::call::address(address));
         let id = self
             .context()
-            .control(|engine, _| engine.create_address_handle(self.inner.id, address))??;
+            .tell_control(call, |engine, _| engine.create_address_handle(self.inner.id, address))?;
         Ok(AddressHandle::new(self.clone(), id))
     }
 
@@ -153,14 +159,16 @@ impl ProtectionDomain {
         length: usize,
         access: Access,
     ) -> Result<ForeignRegion, VerbsError> {
-        if !access.contains(Access::ON_DEMAND) {
-            host::check_mapped(start as usize, length, access.contains(Access::LOCAL_WRITE))?;
-        }
         let base = start as u64;
-        let keys = self.context().control(|engine, _| {
+        let call = || format!("reg_mr({length} bytes at {base:#x}, {access})");
+        if !access.contains(Access::ON_DEMAND) {
+            let writes = access.contains(Access::LOCAL_WRITE);
+            self.context().told(call, host::check_mapped(start as usize, length, writes))?;
+        }
+        let keys = self.context().tell_control(call, |engine, _| {
             // SAFETY: the caller promises what the engine asks for.
             unsafe { engine.register_foreign(self.inner.id, start, length, base, access) }
-        })??;
+        })?;
         Ok(ForeignRegion::new(self.clone(), (start as usize, length), keys, access))
     }
 
@@ -234,9 +242,13 @@ impl ProtectionDomain {
             signal_all: options.signal_all,
         };
         let shared = options.shared_receives.map(SharedReceiveQueue::shared);
+        let call = || {
+            let sizes = words::call::capacities(&request.capacities);
+            format!("create_qp({}, {sizes})", request.kind)
+        };
         let queues = self
             .context()
-            .control(|engine, _| engine.create_queue_pair_sharing(&request, shared))??;
+            .tell_control(call, |engine, _| engine.create_queue_pair_sharing(&request, shared))?;
         let completions = [options.send_completions.clone(), options.receive_completions.clone()];
         let shared = options.shared_receives.cloned();
         Ok(QueuePair::new(self.clone(), queues, completions, shared))

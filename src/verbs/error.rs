@@ -44,7 +44,7 @@ pub enum VerbsError {
     #[error("the file of the XRC domain cannot be looked at: {0}")]
     XrcFile(#[source] std::io::Error),
     /// A completion channel could not be made.
-    #[error("no completion channel: {0}")]
+    #[error("no completion channel: {0}; a channel needs one free file descriptor")]
     Channel(#[source] std::io::Error),
     /// A completion queue has one completion channel at most.
     #[error("the completion queue has a completion channel already, with which it stays")]

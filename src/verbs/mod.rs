@@ -31,18 +31,21 @@ mod xrc;
 
 pub use crate::engine::{
     AsyncEvent, AsyncEventKind, CongestionError, CongestionOptions, ControlError, Counter,
-    Counters, FlowRate, GroupError, Limits, ModifyError, QueuePairStatus,
+    Counters, Failure, FlowRate, GroupError, History, HistoryEvent, Limits, ModifyError,
+    QueuePairStatus, Record,
 };
 pub use crate::host::Gid;
 pub use crate::link::JoinError;
 pub use crate::memory::{AccessError, OnDemandCapabilities, OwnedMemory, RegisterError};
 pub use crate::queue::{
     Access, AddressHandleId, AddressVector, Attachment, Completion, CompletionKind,
-    CompletionStatus, Datagram, Overrun, PathMtu, Payload, PostError, QueueCapacities,
-    QueuePairAttributes, QueuePairKind, QueuePairState, ReceiveRequest, Remote, SendFlags,
-    SendOperation, SendRequest, Sge, WindowBind, WindowId, WindowKind,
+    CompletionStatus, Datagram, FlushPlacement, FlushSelectivity, Overrun, PathMtu, Payload,
+    PlacementCapabilities, PostError, QueueCapacities, QueuePairAttributes, QueuePairKind,
+    QueuePairState, ReceiveRequest, Remote, SendFlags, SendOperation, SendRequest, Sge, WindowBind,
+    WindowId, WindowKind,
 };
 pub use crate::wire::{Immediate, Lkey, Psn, QKey, Qpn, Rkey, Srqn};
+pub use crate::words::{Explanation, Fact};
 pub use address::AddressHandle;
 pub use attributes::{AtomicScope, Capability, DeviceAttributes, PortAttributes};
 pub use completion::{CompletionChannel, CompletionQueue};

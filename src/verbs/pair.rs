@@ -4,12 +4,13 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::{CompletionQueue, Context, Endpoint, ProtectionDomain, SharedReceiveQueue, VerbsError};
-use crate::engine::{Counters, Engine, EventSubject, FlowRate, QueuePairStatus};
+use crate::engine::{Counters, Engine, EventSubject, FlowRate, History, QueuePairStatus};
 use crate::queue::{
-    Payload, PostError, QueuePairAttributes, QueuePairKind, QueuePairQueues, QueuePairState,
-    ReceiveRequest, SendFlags, SendOperation, SendRequest, Sge,
+    Completion, Payload, PostError, QueuePairAttributes, QueuePairKind, QueuePairQueues,
+    QueuePairState, ReceiveRequest, SendFlags, SendOperation, SendRequest, Sge,
 };
 use crate::wire::{Psn, Qpn, Srqn};
+use crate::words::{self, Explanation};
 
 /// A queue pair. Can be used from any thread at once; dropping it destroys it.
 pub struct QueuePair {
@@ -69,9 +70,9 @@ impl QueuePair {
         if matches!(attributes.state, Some(QueuePairState::Reset | QueuePairState::Error)) {
             self.context().device().settle()?;
         }
-        let change =
-            self.context().control(|engine, now| engine.modify_queue_pair(now, number, attributes));
-        Ok(change??)
+        let call = || format!("modify_qp({number}, {})", words::call::attributes(attributes));
+        self.context()
+            .tell_control(call, |engine, now| engine.modify_queue_pair(now, number, attributes))
     }
 
     /// Attributes, state and sizes.
@@ -80,7 +81,33 @@ impl QueuePair {
     /// None while the queue pair exists; the device may have failed.
     pub fn query(&self) -> Result<QueuePairStatus, VerbsError> {
         let number = self.number();
-        Ok(self.context().control(|engine, _| engine.query_queue_pair(number))??)
+        let call = || format!("query_qp({number})");
+        self.context().tell_control(call, |engine, _| engine.query_queue_pair(number))
+    }
+
+    /// What the queue pair remembers: its last events, and the facts of its failures. RESET clears
+    /// it; ERR does not.
+    ///
+    /// # Errors
+    /// The device belongs to the process that this one was forked from.
+    pub fn history(&self) -> Result<History, VerbsError> {
+        let number = self.number();
+        Ok(self.context().control(|engine, _| engine.history(number))??)
+    }
+
+    /// Why a work request of this queue pair completed as it did, in sentences with the numbers of
+    /// that moment. To be asked before the queue pair is reset or destroyed.
+    pub fn explain(&self, completion: &Completion) -> Explanation {
+        match self.history() {
+            Ok(history) => words::explain_status(&history, completion.id, completion.status),
+            Err(error) => Explanation::unavailable(completion.status, &error),
+        }
+    }
+
+    /// Why the queue pair went into error, if it was not the application that took it there: also
+    /// where no completion tells, such as after a faulty request of the peer.
+    pub fn explain_error(&self) -> Option<Explanation> {
+        words::explain_root(&self.history().ok()?)
     }
 
     /// The rate to which congestion notifications have brought it; nothing if it is not limited. UC
@@ -143,10 +170,28 @@ impl QueuePair {
     /// As [`QueuePair::post_send`], with how many were queued before the one that was refused.
     pub fn post_sends(&self, requests: &[SendRequest<'_>]) -> Result<(), (usize, PostError)> {
         let (queued, outcome) = self.queues.post_send(requests);
+        self.tell_posts("post_send", requests, queued, &outcome, words::call::send);
         if queued > 0 {
             self.context().device().kick();
         }
         outcome.map_err(|error| (queued, error))
+    }
+
+    /// Each request that was queued, and the one that was refused.
+    fn tell_posts<R>(
+        &self,
+        name: &str,
+        requests: &[R],
+        queued: usize,
+        outcome: &Result<(), PostError>,
+        words: impl Fn(&R) -> String,
+    ) {
+        let Some(tracer) = self.context().device().tracer() else { return };
+        let number = self.number();
+        for (index, request) in requests.iter().enumerate().take(queued + 1) {
+            let told = if index < queued { Ok(()) } else { outcome.as_ref().copied() };
+            tracer.call(|| format!("{name}({number}, {})", words(request)), told);
+        }
     }
 
     /// Queues send requests of an XRC INI queue pair in order, for the peer's shared receive queue
@@ -161,6 +206,7 @@ impl QueuePair {
         requests: &[SendRequest<'_>],
     ) -> Result<(), (usize, PostError)> {
         let (queued, outcome) = self.queues.post_send_to(shared, requests);
+        self.tell_posts("post_send", requests, queued, &outcome, words::call::send);
         if queued > 0 {
             self.context().device().kick();
         }
@@ -203,6 +249,7 @@ impl QueuePair {
     /// As [`QueuePair::post_receive`], with how many were queued before the one that was refused.
     pub fn post_receives(&self, requests: &[ReceiveRequest<'_>]) -> Result<(), (usize, PostError)> {
         let (queued, outcome) = self.queues.post_receive(requests);
+        self.tell_posts("post_recv", requests, queued, &outcome, words::call::receive);
         if queued > 0 {
             self.context().device().kick_for_receives(&self.queues);
         }
@@ -218,7 +265,8 @@ impl Drop for QueuePair {
         // A queue pair in a group cannot be destroyed (C11-17).
         let _ = self.context().device().leave_all_multicast(number);
         // It exists: nothing else destroys it.
-        let _ = self.context().control(|engine, _| engine.destroy_queue_pair(number));
+        let call = || format!("destroy_qp({number})");
+        let _ = self.context().tell_control(call, |engine, _| engine.destroy_queue_pair(number));
         self.context().device().forget_events(&EventSubject::QueuePair(number));
     }
 }

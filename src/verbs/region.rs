@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use super::{ProtectionDomain, VerbsError};
-use crate::engine::{MemoryKeys, Translation};
+use crate::engine::{Engine, MemoryKeys, Translation};
 use crate::host;
 use crate::memory::OwnedMemory;
 use crate::queue::{Access, Remote, Sge};
@@ -21,7 +21,9 @@ impl Drop for Registration {
     fn drop(&mut self) {
         let key = self.keys.local;
         // The key is live: nothing else deregisters it.
-        let _ = self.domain.context().control(|engine, _| engine.deregister_with_windows(key));
+        let call = || format!("dereg_mr({key})");
+        let deregister = |engine: &mut Engine, _| engine.deregister_with_windows(key);
+        let _ = self.domain.context().tell_control(call, deregister);
     }
 }
 

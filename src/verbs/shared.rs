@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{CompletionQueue, ProtectionDomain, VerbsError, XrcDomain};
-use crate::engine::EventSubject;
+use crate::engine::{Engine, EventSubject};
 use crate::queue::{PostError, ReceiveQueue, ReceiveRequest, Sge};
 use crate::wire::Srqn;
 
@@ -25,7 +25,9 @@ impl Drop for Inner {
     fn drop(&mut self) {
         // Queue pairs that use it hold this value, so none is left.
         let context = self.domain.context();
-        let _ = context.control(|engine, _| engine.destroy_shared_receive_queue(&self.queue));
+        let call = || "destroy_srq()".to_owned();
+        let destroy = |engine: &mut Engine, _| engine.destroy_shared_receive_queue(&self.queue);
+        let _ = context.tell_control(call, destroy);
         let subject = EventSubject::SharedReceiveQueue(Arc::clone(&self.queue));
         context.device().forget_events(&subject);
     }
@@ -85,6 +87,8 @@ impl SharedReceiveQueue {
     /// refused.
     pub fn post_receives(&self, requests: &[ReceiveRequest<'_>]) -> Result<(), (usize, PostError)> {
         let (queued, outcome) = self.inner.queue.post(requests);
+        let call = || format!("post_srq_recv({} requests, {queued} queued)", requests.len());
+        let outcome = self.inner.domain.context().told(call, outcome);
         outcome.map_err(|error| (queued, error))
     }
 
@@ -94,7 +98,8 @@ impl SharedReceiveQueue {
     /// The queue has fewer entries than that.
     pub fn set_limit(&self, limit: u32) -> Result<(), VerbsError> {
         let context = self.inner.domain.context();
-        Ok(context.control(|engine, _| engine.set_shared_limit(&self.inner.queue, limit))??)
+        let call = || format!("modify_srq(limit {limit})");
+        context.tell_control(call, |engine, _| engine.set_shared_limit(&self.inner.queue, limit))
     }
 }
 

@@ -131,14 +131,29 @@ impl Pair {
         Self::build(kind, mtu, Access::ALL, Some(entries))
     }
 
+    /// Both in RTS, after `adjust` has changed what each side's attributes would be.
+    pub fn adjusted(kind: QueuePairKind, adjust: &dyn Fn(usize, &mut QueuePairAttributes)) -> Self {
+        Self::build_adjusted(kind, PathMtu::Mtu1024, Access::ALL, None, adjust)
+    }
+
     fn build(kind: QueuePairKind, mtu: PathMtu, access: Access, shared: Option<u32>) -> Self {
+        Self::build_adjusted(kind, mtu, access, shared, &|_, _| {})
+    }
+
+    fn build_adjusted(
+        kind: QueuePairKind,
+        mtu: PathMtu,
+        access: Access,
+        shared: Option<u32>,
+        adjust: &dyn Fn(usize, &mut QueuePairAttributes),
+    ) -> Self {
         let addresses = [1, 2].map(|last| IpAddr::V4(Ipv4Addr::new(10, 0, 0, last)));
         let mut sides = [0, 1].map(|index| {
             Side::new(index as u64 + 1, addresses[index], kind, shared.filter(|_| index == 1))
         });
         for index in 0..2 {
             let peer = sides[1 - index].queues.number();
-            let attributes = QueuePairAttributes {
+            let mut attributes = QueuePairAttributes {
                 pkey_index: Some(0),
                 port: Some(1),
                 access: Some(access),
@@ -155,6 +170,7 @@ impl Pair {
                 rnr_retry: Some(7),
                 ..QueuePairAttributes::default()
             };
+            adjust(index, &mut attributes);
             sides[index].connect(&attributes_of(kind, attributes));
         }
         Self { now: Instant::ZERO, sides }

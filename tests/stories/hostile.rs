@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 
 use uroce::engine::Counter;
+use uroce::memory::{WindowBind, WindowId, WindowKind};
 use uroce::queue::QueuePairState::{Error, Reset, Rts, Sqd};
-use uroce::queue::{QueuePairAttributes, SendFlags, SendOperation};
+use uroce::queue::{Access, QueuePairAttributes, SendFlags, SendOperation};
 use uroce::rng::Rng;
 use uroce::wire::{Aeth, AtomicEth, Immediate, Message, Msn, Reth, Rkey, SendTail, Syndrome};
 
@@ -132,12 +133,13 @@ fn random_frame(s: &Story, rng: &mut Rng, guess: &mut Guess) -> Frame {
 fn random_post(s: &mut Story, rng: &mut Rng, step: u64) {
     let lengths = [0, 8, MTU, 3 * MTU + 1, 70 * MTU];
     let length = lengths[rng.below(lengths.len() as u64) as usize];
-    let operation = match rng.below(6) {
+    let operation = match rng.below(7) {
         0 => SendOperation::Send,
         1 => SendOperation::Write(peer(0)),
         2 => SendOperation::Read(peer(0)),
         3 => SendOperation::FetchAdd { remote: peer(0), add: 1 },
         4 => SendOperation::LocalInvalidate(Rkey::new(7)),
+        5 => SendOperation::BindWindow(random_binding(s, rng)),
         _ => SendOperation::Read(peer(64)),
     };
     let atomic = matches!(operation, SendOperation::FetchAdd { .. });
@@ -155,6 +157,22 @@ fn random_post(s: &mut Story, rng: &mut Rng, step: u64) {
         let segments = [s.sge(crate::harness::RECEIVE, length)];
         let receive = uroce::queue::ReceiveRequest { id: step, segments: &segments };
         let _ = s.pairs[0].post_one_receive(&receive);
+    }
+}
+
+/// Now and then one that is carried out.
+fn random_binding(s: &mut Story, rng: &mut Rng) -> WindowBind {
+    let key = s.engine.allocate_window(s.domain, WindowKind::Type1).unwrap();
+    let window = if rng.chance(3, 4) { key } else { Rkey::new(rng.next_u32()) };
+    let address = if rng.chance(3, 4) { BASE } else { rng.next_u64() };
+    WindowBind {
+        window: WindowId::of_key(window),
+        kind: if rng.chance(1, 8) { WindowKind::Type2B } else { WindowKind::Type1 },
+        portion: rng.next_u32() as u8,
+        region: s.keys.local,
+        address,
+        length: rng.next_u64() >> (40 + rng.below(24)),
+        access: Access::REMOTE_WRITE,
     }
 }
 

@@ -11,7 +11,7 @@ use uroce::queue::QueuePairState::{Reset, Rts};
 use uroce::queue::{
     Access, Attachment, CompletionKind, QueuePairAttributes, SendFlags, SendOperation,
 };
-use uroce::wire::{Lkey, NakCode, Reth, Rkey};
+use uroce::wire::{Feth, Lkey, Message, NakCode, Reth, Rkey};
 
 use crate::harness::{
     BASE, Event, Frame, MEMORY, SERVED, Setup, Story, ack, fetch_add, nak, ours, peer_reth,
@@ -188,6 +188,36 @@ fn atomics_reach_a_window_that_allows_them() {
 }
 
 #[test]
+fn what_a_region_lets_peers_flush_a_window_can_too() {
+    let setup = Setup { access: Access::ALL | Access::FLUSH, ..Setup::default() };
+    setup.tell(|s| {
+        let request = binding(s, WindowKind::Type2B, Access::FLUSH_GLOBAL);
+        let region = region(s, BINDABLE | Access::FLUSH_GLOBAL);
+        let request = WindowBind { region, ..request };
+        bind(s, request);
+        let feth =
+            Feth { reserved: 0, placement: Feth::GLOBAL_VISIBILITY, selectivity: Feth::RANGE };
+        let flush = |psn, reth| Frame::new(Message::Flush(feth, reth), psn, &[]);
+        s.deliver(flush(0, place(&request, 0, LENGTH)));
+        s.expect(read_response_only(0, 1, &[]));
+        expect_refused(s, 1, flush(1, place(&request, 0, LENGTH + 1)));
+    });
+}
+
+#[test]
+fn an_atomic_write_keeps_to_the_window() {
+    story(|s| {
+        let request = binding(s, WindowKind::Type1, Access::REMOTE_WRITE);
+        bind(s, request);
+        let store = |psn, reth| Frame::new(Message::AtomicWrite(reth), psn, &[7; 8]);
+        s.deliver(store(0, place(&request, LENGTH - 8, 8)));
+        s.expect(read_response_only(0, 1, &[]));
+        assert_eq!(s.bytes(START + LENGTH - 8, 8), [7; 8]);
+        expect_refused(s, 1, store(1, place(&request, LENGTH, 8)));
+    });
+}
+
+#[test]
 fn type_1_serves_every_queue_pair_of_its_domain_and_type_2_only_the_one_that_bound_it() {
     let setup = Setup { pairs: 2, ..Setup::default() };
     setup.tell(|s| {
@@ -341,7 +371,8 @@ fn type_1_is_bound_anew_at_any_time_and_with_length_0_to_nothing() {
 /// A binding that is refused, made from a good one.
 type Spoil = fn(&mut Story, WindowBind) -> WindowBind;
 
-const REFUSED: [Spoil; 13] = [
+const REFUSED: [Spoil; 14] = [
+    |_, bind| WindowBind { access: bind.access | Access::FLUSH_GLOBAL, ..bind },
     |_, bind| WindowBind { window: WindowId::of_key(Rkey::new(0x1234_5600)), ..bind },
     // A region's key is no window.
     |_, bind| WindowBind { window: WindowId::of_key(Rkey::new(bind.region.value())), ..bind },

@@ -7,12 +7,12 @@ use uroce::queue::CompletionStatus::{
     LocalProtectionError, MemoryWindowBindError, Success, WorkRequestFlushed,
 };
 use uroce::queue::{Access, ReceiveRequest, SendFlags, SendOperation, Sge};
-use uroce::wire::{NakCode, Reth};
+use uroce::wire::{Message, NakCode, Reth};
 
 use crate::harness::{
-    BASE, Event, PEER_MEMORY, Setup, Story, ack, fetch_add, nak, peer, peer_reth, read_request,
-    read_response_only, read_responses, send_only, story, theirs, write_first, write_last,
-    write_only,
+    BASE, Event, Frame, PEER_MEMORY, Setup, Story, ack, fetch_add, nak, peer, peer_reth,
+    read_request, read_response_only, read_responses, send_only, story, theirs, write_first,
+    write_last, write_only,
 };
 use crate::memory_windows::{bind, binding, expect_served, post_bind};
 use crate::pages::{PAGE, Pages};
@@ -184,6 +184,11 @@ fn atomics_are_refused_on_memory_that_may_be_unmapped() {
     s.deliver(fetch_add(0, at(&keys, 0, 8), 1));
     s.expect(nak(0, 0, NakCode::RemoteAccessError));
     s.expect_event(Event::AccessError(1));
+    // An ATOMIC WRITE is one store, which the kernel does not promise.
+    s.add_pair();
+    s.deliver(Frame::new(Message::AtomicWrite(at(&keys, 0, 8)), 0, &[1; 8]));
+    s.expect(nak(0, 0, NakCode::RemoteAccessError));
+    s.expect_event(Event::AccessError(2));
     assert_eq!(pages.bytes(0, 8), theirs(0, 8));
 }
 

@@ -1,14 +1,15 @@
 //! A connection of two queue pairs that any thread uses and ends.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, RwLock, RwLockReadGuard, TryLockError};
+use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard, TryLockError};
 
+use uroce::memory::{WindowBind, WindowKind};
 use uroce::queue::{FlushPlacement, FlushSelectivity};
 use uroce::rng::Rng;
 use uroce::software::clock;
 use uroce::verbs::{
     Access, AddressHandle, AddressVector, Attachment, Completion, CompletionKind, CompletionQueue,
-    ConnectOptions, Context, Immediate, MemoryRegion, PathMtu, Payload, PostError,
+    ConnectOptions, Context, Immediate, MemoryRegion, MemoryWindow, PathMtu, Payload, PostError,
     ProtectionDomain, Psn, QKey, QueuePair, QueuePairAttributes, QueuePairKind, QueuePairOptions,
     QueuePairState, SendFlags, SendOperation, SendRequest, Sge, SharedReceiveQueue,
 };
@@ -43,6 +44,9 @@ struct End {
     shared: Option<SharedReceiveQueue>,
     handle: Option<AddressHandle>,
     memory: MemoryRegion,
+    domain: ProtectionDomain,
+    /// The window that each thread has made last.
+    windows: Mutex<[Option<Arc<MemoryWindow>>; THREADS]>,
     /// Receives that are not posted.
     free: Mutex<Vec<usize>>,
     /// Held while completions are taken out and noted, so that their order is seen.
@@ -92,7 +96,9 @@ impl End {
             completions,
             shared,
             handle: (kind == Kind::Ud).then(|| domain.create_address_handle(&address).unwrap()),
-            memory: domain.allocate(MEMORY, Access::ALL).unwrap(),
+            memory: domain.allocate(MEMORY, Access::ALL | Access::MW_BIND).unwrap(),
+            domain: domain.clone(),
+            windows: Mutex::default(),
             free: Mutex::new((0..SLOTS).collect()),
             polling: Mutex::new(()),
             requests: Mutex::default(),
@@ -117,6 +123,16 @@ impl End {
                 return;
             }
         }
+    }
+
+    /// A new window of a thread; the one that it had is bound or not, and ends.
+    fn new_window(&self, thread: usize) -> WindowBind {
+        let window = Arc::new(self.domain.allocate_window(WindowKind::Type2B).unwrap());
+        let range = TARGETS..TARGETS + AREA;
+        let bind = window.bind(&self.memory, range, Access::REMOTE_WRITE, thread as u8);
+        let old = self.windows.lock().unwrap()[thread].replace(window);
+        drop(old);
+        bind
     }
 
     fn modify(&self, state: QueuePairState) {
@@ -245,12 +261,17 @@ impl Ends {
             .iter()
             .map(|step| own.segment_of(*step, thread, length).into_iter().collect())
             .collect();
+        let bind = steps.contains(&Step::Bind).then(|| own.new_window(thread));
         let list: Vec<SendRequest<'_>> = steps
             .iter()
             .zip(&segments)
             .map(|(step, segments)| SendRequest {
                 id: Id { step: *step as u8, ..head }.number(),
-                operation: operation(own, peer, *step, (thread, head), (length, word)),
+                operation: match (step, bind) {
+                    (Step::Bind, Some(bind)) => SendOperation::BindWindow(bind),
+                    (Step::Invalidate, Some(bind)) => SendOperation::LocalInvalidate(bind.key()),
+                    _ => operation(own, peer, *step, (thread, head), (length, word)),
+                },
                 flags: SendFlags::SIGNALED,
                 payload: Payload::Segments(segments),
             })
@@ -310,7 +331,7 @@ impl End {
             Step::Read => Some(self.memory.segment(READ_BACK + thread * AREA, length)),
             Step::FetchAdd => Some(self.memory.segment(RESULTS + thread * 16, 8)),
             Step::CompareSwap => Some(self.memory.segment(RESULTS + thread * 16 + 8, 8)),
-            Step::AtomicWrite | Step::Flush => None,
+            Step::AtomicWrite | Step::Flush | Step::Bind | Step::Invalidate => None,
         }
     }
 }
@@ -326,6 +347,8 @@ impl Step {
             Self::FetchAdd => "FETCH_ADD",
             Self::CompareSwap => "COMPARE_SWAP",
             Self::Read => "READ",
+            Self::Bind => "BIND_WINDOW",
+            Self::Invalidate => "LOCAL_INVALIDATE",
             Self::Datagram => "SEND of datagrams",
         }
     }
@@ -341,6 +364,9 @@ fn steps(kind: Kind, rng: &mut Rng) -> Vec<Step> {
             steps.push(Step::AtomicWrite);
             steps.extend([Step::Flush, Step::FetchAdd].into_iter().filter(|_| rng.chance(1, 2)));
             steps.extend([Step::CompareSwap, Step::Read]);
+            if rng.chance(1, 4) {
+                steps.extend([Step::Bind, Step::Invalidate]);
+            }
             steps
         }
         QueuePairKind::Uc => vec![Step::Write, Step::Send],
@@ -374,6 +400,7 @@ fn operation(
         Step::FetchAdd => SendOperation::FetchAdd { remote: peer.memory.remote(COUNTER), add: 1 },
         Step::CompareSwap => SendOperation::CompareSwap { remote, compare: word, swap: word + 1 },
         Step::Read => SendOperation::Read(target),
+        Step::Bind | Step::Invalidate => unreachable!("they need a window"),
         Step::Datagram => {
             let handle = peer.handle.as_ref().or(own.handle.as_ref());
             let to = handle.expect("datagrams have handles").datagram(peer.pair.number(), QKEY);

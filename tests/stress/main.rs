@@ -68,6 +68,8 @@ const EVERYTHING: &[&str] = &[
     "ATOMIC_WRITE",
     "FLUSH",
     "WRITE_WITH_IMMEDIATE",
+    "BIND_WINDOW",
+    "LOCAL_INVALIDATE",
     "received",
     "flushed",
     "checked transactions",

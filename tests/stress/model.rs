@@ -18,7 +18,9 @@ pub enum Step {
     FetchAdd = 5,
     CompareSwap = 6,
     Read = 7,
-    Datagram = 8,
+    Bind = 8,
+    Invalidate = 9,
+    Datagram = 10,
 }
 
 /// The identifier of a request: which life of the connection, whose, the how manyth, and what.

@@ -178,9 +178,15 @@ fn posting_is_refused_where_it_makes_no_sense() {
     let fresh = End::new(&context(5));
     let segment = fresh.memory.segment(0, 8);
     let error = fresh.pair.post(1, SendOperation::Send, segment).unwrap_err();
-    assert_eq!(error.to_string(), "a queue pair in state RESET takes no send requests");
+    assert_eq!(
+        error.to_string(),
+        "a queue pair in state RESET takes no send requests; sends need RTS, receives INIT or later"
+    );
     let error = fresh.pair.post_receive(1, &[segment]).unwrap_err();
-    assert_eq!(error.to_string(), "a queue pair in state RESET takes no receive requests");
+    assert_eq!(
+        error.to_string(),
+        "a queue pair in state RESET takes no receive requests; sends need RTS, receives INIT or later"
+    );
 
     let request = |payload| SendRequest {
         id: 1,

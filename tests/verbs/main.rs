@@ -15,6 +15,7 @@ mod congestion;
 mod events;
 mod futures;
 mod lifetimes;
+mod placing;
 mod port;
 mod processes;
 mod setup;

@@ -146,7 +146,10 @@ impl End {
             self.completions.wait_one(PATIENCE).map_err(|error| self.wrong(&error.to_string()))?;
         match completion.status {
             status if status.is_success() => Ok(completion),
-            status => Err(self.wrong(&format!("a work request failed: {status}"))),
+            status => {
+                let why = self.pair.explain(&completion);
+                Err(self.wrong(&format!("a work request failed: {status}\n{why}")))
+            }
         }
     }
 

@@ -8,8 +8,9 @@ use uroce::queue::{Payload, SendRequest};
 use uroce::software::clock;
 use uroce::verbs::{
     Access, AddressHandle, AddressVector, Completion, CompletionChannel, CompletionQueue,
-    CompletionStatus, ConnectOptions, Context, Datagram, Endpoint, MemoryRegion, ProtectionDomain,
-    Psn, QKey, QueueCapacities, QueuePair, QueuePairOptions, SendFlags, SendOperation, Sge,
+    CompletionStatus, ConnectOptions, Context, Datagram, Endpoint, Explanation, MemoryRegion,
+    ProtectionDomain, Psn, QKey, QueueCapacities, QueuePair, QueuePairOptions, SendFlags,
+    SendOperation, Sge,
 };
 
 use super::handshake::{self, Server};
@@ -139,32 +140,24 @@ pub(super) fn report(args: &PingpongArgs, seconds: f64) -> Result<(), Failure> {
     if args.chk { print("every byte of every message was checked") } else { Ok(()) }
 }
 
-/// What usually lies behind a failed work request, and what to do about it.
-fn advice(status: CompletionStatus) -> &'static str {
+/// Which options of this program decide about sizes.
+const fn sizes(status: CompletionStatus) -> &'static str {
     match status {
-        CompletionStatus::LocalLengthError | CompletionStatus::RemoteInvalidRequest => {
-            "; give both ends the same --size and --mtu"
-        }
-        CompletionStatus::TransportRetryExceeded => {
-            "; the peer does not answer: see whether it has failed, and whether UDP port 4791 is \
-             open on the way"
-        }
-        CompletionStatus::WorkRequestFlushed => {
-            "; the queue pair had failed before: see what the other end says, and give both the \
-             same --size and --mtu"
-        }
+        CompletionStatus::LocalLengthError
+        | CompletionStatus::RemoteInvalidRequest
+        | CompletionStatus::WorkRequestFlushed => "\n(give both ends the same --size and --mtu)",
         _ => "",
     }
 }
 
 /// A work request that failed, as the last words of the program.
-pub(super) fn failed(completion: &Completion, received: u64) -> Failure {
+pub(super) fn failed(completion: &Completion, received: u64, why: &Explanation) -> Failure {
     let what = if completion.kind.is_receive() { "receive" } else { "send" };
+    let (status, number) = (completion.status, completion.status as u8);
+    let sizes = sizes(status);
     Failure::bad(format!(
-        "a {what} failed after {received} exchanges: {} (status {}){}",
-        completion.status,
-        completion.status as u8,
-        advice(completion.status)
+        "a {what} failed after {received} exchanges: {status} (status {number})
+{why}{sizes}"
     ))
 }
 
@@ -303,7 +296,8 @@ impl<'a> End<'a> {
 
     fn handle(&mut self, completion: &Completion) -> Result<(), Failure> {
         if !completion.status.is_success() {
-            return Err(failed(completion, self.received));
+            let why = self.pair.explain(completion);
+            return Err(failed(completion, self.received, &why));
         }
         if completion.kind.is_receive() {
             self.check(completion)?;

@@ -30,6 +30,19 @@ enum Pairs {
     Xsrq { initiator: Box<QueuePair>, target: XrcTarget, to: Srqn },
 }
 
+impl Pairs {
+    /// The queue pair that can say why a completion failed.
+    fn of(&self, completion: &Completion) -> &QueuePair {
+        match self {
+            Self::Srq(pairs) => {
+                let own = |pair: &&QueuePair| pair.number() == completion.queue_pair;
+                pairs.iter().find(own).unwrap_or(&pairs[0])
+            }
+            Self::Xsrq { initiator, .. } => initiator,
+        }
+    }
+}
+
 struct End<'a> {
     args: &'a PingpongArgs,
     pairs: Pairs,
@@ -182,7 +195,8 @@ impl<'a> End<'a> {
 
     fn handle(&mut self, completion: &Completion) -> Result<(), Failure> {
         if !completion.status.is_success() {
-            return Err(failed(completion, self.received));
+            let pair = self.pairs.of(completion);
+            return Err(failed(completion, self.received, &pair.explain(completion)));
         }
         if completion.kind.is_receive() {
             let length = completion.length as usize;

@@ -35,11 +35,19 @@ pub enum Defect {
     LocalRights,
     /// The key that a local invalidation names is unknown.
     LocalInvalidateKey,
+    /// The range leaves the peer's window, but perhaps not the memory behind it.
+    WindowBounds,
+    /// The peer's window does not grant the right that is needed.
+    WindowRights,
+    /// The window was bound over another queue pair.
+    WindowOfAnother,
+    /// A window cannot be bound like this.
+    Binding,
 }
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 18] = [
         Self::RemoteKey,
         Self::RemoteStaleKey,
         Self::RemoteBounds,
@@ -54,6 +62,10 @@ impl Defect {
         Self::LocalBounds,
         Self::LocalRights,
         Self::LocalInvalidateKey,
+        Self::WindowBounds,
+        Self::WindowRights,
+        Self::WindowOfAnother,
+        Self::Binding,
     ];
 
     /// The statuses that the send request may end with.
@@ -63,7 +75,11 @@ impl Defect {
             | Self::RemoteStaleKey
             | Self::RemoteBounds
             | Self::RemoteRights
-            | Self::RemoteDomain => &[Status::RemoteAccessError],
+            | Self::RemoteDomain
+            | Self::WindowBounds
+            | Self::WindowRights
+            | Self::WindowOfAnother => &[Status::RemoteAccessError],
+            Self::Binding => &[Status::MemoryWindowBindError],
             Self::NotAllowed | Self::Misaligned | Self::ReceiveTooSmall => {
                 &[Status::RemoteInvalidRequest]
             }
@@ -94,7 +110,10 @@ impl Defect {
             | Self::RemoteStaleKey
             | Self::RemoteBounds
             | Self::RemoteRights
-            | Self::RemoteDomain => &[Status::LocalAccessError, Status::WorkRequestFlushed],
+            | Self::RemoteDomain
+            | Self::WindowBounds
+            | Self::WindowRights
+            | Self::WindowOfAnother => &[Status::LocalAccessError, Status::WorkRequestFlushed],
             _ => &[Status::WorkRequestFlushed],
         }
     }
@@ -103,7 +122,11 @@ impl Defect {
     pub const fn is_local(self) -> bool {
         matches!(
             self,
-            Self::LocalKey | Self::LocalBounds | Self::LocalRights | Self::LocalInvalidateKey
+            Self::LocalKey
+                | Self::LocalBounds
+                | Self::LocalRights
+                | Self::LocalInvalidateKey
+                | Self::Binding
         )
     }
 }
@@ -125,6 +148,10 @@ impl fmt::Display for Defect {
             Self::LocalBounds => "local range out of bounds",
             Self::LocalRights => "local memory may not be written",
             Self::LocalInvalidateKey => "local invalidation of an unknown key",
+            Self::WindowBounds => "remote range leaves the memory window",
+            Self::WindowRights => "memory window without the right",
+            Self::WindowOfAnother => "memory window of another queue pair",
+            Self::Binding => "binding of a memory window that cannot be",
         })
     }
 }

@@ -9,12 +9,15 @@
 //!  application ── post_send, post_receive ──▶ queues   order, statuses, messages and receives
 //!              ── completed ────────────────▶ memories bytes settled, claimed, being read
 //!                                             words    one order of all atomic operations
+//!                                             grants   what windows give, to whom, until when
 //! ```
 
 mod atomics;
 mod defect;
+mod grants;
 mod memory;
 mod model;
+mod notice;
 mod queue;
 mod shared;
 #[cfg(test)]
@@ -26,21 +29,24 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub use defect::Defect;
+pub use grants::{WindowNumber, WindowUse};
 pub use model::{
     Action, Allowance, Change, Local, MemoryId, Place, QueueId, ReceiveModel, SendModel,
 };
 
+pub use notice::Notice;
 pub use shared::{LinkDefect, LinkEffect, LinkId, LinkPort, LinkSend, SharedId};
 pub use unacked::{UnackedDefect, UnackedId, UnackedPort, UnackedSend};
 pub use violation::{Rule, Violation};
 
 use atomics::Word;
+use grants::Grants;
 use memory::{Bytes, MemoryModel};
 use queue::{Effect, Message, PendingReceive, PendingSend, QueuePairModel, check_message};
 use unacked::UnackedQueue;
 
 use crate::memory::OwnedMemory;
-use crate::queue::{Completion, CompletionKind, CompletionStatus};
+use crate::queue::{Attachment, Completion, CompletionKind, CompletionStatus};
 
 /// See the module's text.
 #[derive(Debug, Default)]
@@ -51,6 +57,7 @@ pub struct Oracle {
     queues: Vec<QueuePairModel>,
     words: BTreeMap<(MemoryId, usize), Word>,
     unacked: Vec<UnackedQueue>,
+    grants: Grants,
     shared: shared::Shared,
 }
 
@@ -113,7 +120,7 @@ impl Oracle {
         let effect = self.open_effect(queue, token, model, &data);
         let message = self.open_message(queue, model, data);
         let this = &mut self.queues[queue.0];
-        this.posted_defect |= model.defect.is_some();
+        this.posted_defects.extend(model.defect);
         this.breaks_peer |= model.defect.is_some_and(|defect| !defect.is_local());
         this.sends.push_back(PendingSend {
             id: model.id,
@@ -162,8 +169,13 @@ impl Oracle {
 
     /// Both ends of a connection are idle, and none of its packets is under way.
     pub fn disconnect(&mut self, queue: QueueId) -> Result<(), Violation> {
+        self.now += 1;
+        let peer = self.queues[queue.0].peer;
+        for side in [queue, peer] {
+            self.grants.disconnected(side, self.now);
+        }
         self.finish_queue(queue)?;
-        self.finish_queue(self.queues[queue.0].peer)
+        self.finish_queue(peer)
     }
 
     /// Whether every memory has the bytes that it may have now.
@@ -218,7 +230,7 @@ impl Oracle {
             Local::Inline(_) => Vec::new(),
         };
         match model.action {
-            Action::Send | Action::LocalInvalidate | Action::Write(None) => Effect::None,
+            Action::Send | Action::Local | Action::Flush | Action::Write(None) => Effect::None,
             Action::Write(Some(place)) => {
                 let bytes = Bytes::new(data.clone(), 0, data.len().min(place.length));
                 let memory = &mut self.memories[place.memory.0];
@@ -338,6 +350,12 @@ impl Oracle {
         if completion.is_some() && !request.signaled {
             return complain(Rule::Completion, "is unsignaled, but has a completion".to_owned());
         }
+        // What is unsignaled may have ended long before it is known to.
+        if completion.is_some() {
+            self.check_rest(queue, request.id)?;
+        }
+        let peer = self.queues[queue.0].peer;
+        self.grants.succeeded(queue, peer, request.id, self.now)?;
         if let Some(number) = request.message {
             self.check_delivery(queue, number)?;
         }
@@ -421,6 +439,7 @@ impl Oracle {
         if !this.send_failed {
             let peer = &self.queues[this.peer.0];
             this.check_first_failure(queue, peer, request, status)?;
+            self.check_told(queue, request, status)?;
             self.queues[queue.0].unexplained = None;
         } else if status != CompletionStatus::WorkRequestFlushed {
             let text = format!(
@@ -430,6 +449,7 @@ impl Oracle {
             return Err(Violation::new(Rule::Status, text));
         }
         self.queues[queue.0].send_failed = true;
+        self.grants.failed(queue, request.id);
         match &request.effect {
             Effect::None => {}
             Effect::Write(place) => self.memories[place.memory.0].abandon(request.token),
@@ -523,6 +543,10 @@ impl Oracle {
             return complain(Rule::Status, format!("succeeded in spite of: {defect}"));
         }
         check_message(queue, message, completion)?;
+        self.check_established(queue)?;
+        if let Attachment::Invalidated(key) = completion.attachment {
+            self.grants.invalidated(queue, key.value(), self.now);
+        }
         self.queues[queue.0].received = number + 1;
         for place in &receive.places {
             self.memories[place.memory.0].close(receive.token)?;

@@ -67,8 +67,11 @@ pub enum Action {
     Read(Option<Place>),
     /// Changes a word of the peer.
     Atomic(Option<Place>, Change),
-    /// Makes a key of our own invalid.
-    LocalInvalidate,
+    /// Completes when the WRITEs before it are in the peer's memory, as they have to be anyway when
+    /// they complete.
+    Flush,
+    /// Changes keys of our own.
+    Local,
 }
 
 /// Local bytes of a send request.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::queue::{Attachment, Completion, CompletionKind, CompletionStatus as Status};
 
+use super::notice::Life;
 use super::{Allowance, Defect, Place, QueueId, Rule, Violation};
 
 /// What a send request holds open.
@@ -78,12 +79,13 @@ pub(super) struct QueuePairModel {
     /// An error was seen on it.
     pub(super) send_failed: bool,
     pub(super) receive_failed: bool,
-    /// It has posted a request that cannot succeed.
-    pub(super) posted_defect: bool,
+    /// What was wrong with requests that it has posted.
+    pub(super) posted_defects: Vec<Defect>,
     /// A receive was flushed before anything explained it. A failed send request has to.
     pub(super) unexplained: Option<Violation>,
     /// A request of its own can bring its peer into the error state.
     pub(super) breaks_peer: bool,
+    pub(super) life: Life,
 }
 
 impl QueuePairModel {
@@ -101,9 +103,10 @@ impl QueuePairModel {
             stopped: false,
             send_failed: false,
             receive_failed: false,
-            posted_defect: false,
+            posted_defects: Vec::new(),
             unexplained: None,
             breaks_peer: false,
+            life: Life::default(),
         }
     }
 
@@ -112,7 +115,7 @@ impl QueuePairModel {
         self.stopped
             || self.send_failed
             || self.receive_failed
-            || self.posted_defect
+            || !self.posted_defects.is_empty()
             || self.allowance.retry_exhaustion
             || self.allowance.receiver_not_ready_exhaustion
     }

@@ -137,12 +137,12 @@ fn of_overlapping_writes_of_a_queue_the_later_wins() {
 fn requests_complete_once_and_in_order() {
     let mut court = Court::new();
     for id in 1..=2 {
-        court.post(&model(id, Action::LocalInvalidate, CompletionKind::LocalInvalidate, b""));
+        court.post(&model(id, Action::Local, CompletionKind::LocalInvalidate, b""));
     }
     let second = success(2, CompletionKind::LocalInvalidate);
     assert_eq!(rule(court.sent(second)), Rule::Completion);
     let mut court = Court::new();
-    court.post(&model(1, Action::LocalInvalidate, CompletionKind::LocalInvalidate, b""));
+    court.post(&model(1, Action::Local, CompletionKind::LocalInvalidate, b""));
     court.sent(success(1, CompletionKind::LocalInvalidate)).unwrap();
     assert_eq!(rule(court.sent(success(1, CompletionKind::LocalInvalidate))), Rule::Completion);
 }
@@ -161,7 +161,7 @@ fn an_unsignaled_request_has_no_completion_and_is_covered_by_the_next() {
 
     let mut court = Court::new();
     court.post(&quiet(1, target));
-    court.post(&model(2, Action::LocalInvalidate, CompletionKind::LocalInvalidate, b""));
+    court.post(&model(2, Action::Local, CompletionKind::LocalInvalidate, b""));
     let covering = court.sent(success(2, CompletionKind::LocalInvalidate));
     assert_eq!(rule(covering), Rule::Memory, "the covered WRITE is not there");
 }
@@ -253,7 +253,7 @@ fn a_fenced_write_does_not_come_before_an_earlier_read() {
 fn a_legal_request_fails_only_for_a_reason() {
     let fail = |prepare: fn(&mut Court), status| {
         let mut court = Court::new();
-        court.post(&model(1, Action::LocalInvalidate, CompletionKind::LocalInvalidate, b""));
+        court.post(&model(1, Action::Local, CompletionKind::LocalInvalidate, b""));
         prepare(&mut court);
         court.sent(completion(1, CompletionKind::LocalInvalidate, status))
     };
@@ -279,7 +279,7 @@ fn a_wrong_request_fails_with_its_own_status_and_everything_after_it_is_flushed(
         let mut court = Court::new();
         let request = model(1, Action::Write(None), CompletionKind::Write, b"x");
         court.post(&SendModel { defect: Some(Defect::RemoteKey), ..request });
-        court.post(&model(2, Action::LocalInvalidate, CompletionKind::LocalInvalidate, b""));
+        court.post(&model(2, Action::Local, CompletionKind::LocalInvalidate, b""));
         let first = court.sent(completion(1, CompletionKind::Write, status));
         (court, first)
     };
@@ -314,7 +314,7 @@ fn a_failed_write_may_arrive_until_the_connection_is_over_and_not_afterwards() {
 #[test]
 fn what_never_completes_is_found_at_the_end() {
     let mut court = Court::new();
-    court.post(&model(1, Action::LocalInvalidate, CompletionKind::LocalInvalidate, b""));
+    court.post(&model(1, Action::Local, CompletionKind::LocalInvalidate, b""));
     assert_eq!(rule(court.oracle.disconnect(court.queues[0])), Rule::Completion);
 }
 
@@ -331,4 +331,65 @@ fn an_atomic_that_happened_twice_is_found_at_the_end() {
     assert_eq!(rule(court.oracle.check_words()), Rule::Atomic);
     court.write(1, 8, &5u64.to_ne_bytes());
     court.oracle.check_words().unwrap();
+}
+
+#[test]
+fn a_drained_queue_completes_nothing_until_it_goes_on() {
+    let mut court = Court::new();
+    let target = court.place(1, 8, 2);
+    court.post(&model(1, Action::Write(Some(target)), CompletionKind::Write, b"ab"));
+    let queue = court.queues[0];
+    assert_eq!(rule(court.oracle.notice(queue, Notice::Drained)), Rule::Notice, "nobody asked");
+    court.oracle.drain(queue, false);
+    assert_eq!(rule(court.oracle.notice(queue, Notice::Drained)), Rule::Notice, "not to be told");
+    court.oracle.drain(queue, true);
+    court.oracle.notice(queue, Notice::Drained).unwrap();
+    assert_eq!(rule(court.oracle.notice(queue, Notice::Drained)), Rule::Notice, "once is enough");
+    court.write(1, 8, b"ab");
+    assert_eq!(rule(court.sent(success(1, CompletionKind::Write))), Rule::Drain);
+    court.post(&model(2, Action::Flush, CompletionKind::Flush, &[]));
+    court.oracle.resume(queue);
+    court.sent(success(2, CompletionKind::Flush)).unwrap();
+}
+
+#[test]
+fn events_need_a_reason_and_a_refused_request_its_event() {
+    let defective = SendModel {
+        defect: Some(Defect::RemoteKey),
+        ..model(1, Action::Write(None), CompletionKind::Write, b"ab")
+    };
+    let refused = completion(1, CompletionKind::Write, CompletionStatus::RemoteAccessError);
+    let mut court = Court::new();
+    let peer = court.queues[1];
+    assert_eq!(rule(court.oracle.notice(peer, Notice::AccessError)), Rule::Notice);
+    assert_eq!(rule(court.oracle.notice(peer, Notice::Fatal)), Rule::Notice);
+    court.post(&defective);
+    assert_eq!(rule(court.oracle.notice(peer, Notice::RequestError)), Rule::Notice);
+    assert_eq!(rule(court.sent(refused)), Rule::Notice, "the peer was told nothing");
+    let mut court = Court::new();
+    court.post(&defective);
+    court.oracle.notice(peer, Notice::AccessError).unwrap();
+    court.sent(refused).unwrap();
+}
+
+#[test]
+fn who_only_receives_hears_of_the_peer_before_a_message_arrives() {
+    let mut court = Court::new();
+    let queue = court.queues[1];
+    assert_eq!(rule(court.oracle.notice(queue, Notice::Established)), Rule::Notice);
+    court.oracle.only_receives(queue);
+    court.post_receive(7, 0, 4);
+    court.post(&send(1, b"abcd"));
+    court.write(1, 0, b"abcd");
+    let arrived = Completion { length: 4, ..success(7, CompletionKind::Receive) };
+    assert_eq!(rule(court.received(arrived)), Rule::Notice);
+    let mut court = Court::new();
+    court.oracle.only_receives(queue);
+    court.post_receive(7, 0, 4);
+    court.post(&send(1, b"abcd"));
+    court.write(1, 0, b"abcd");
+    court.oracle.notice(queue, Notice::Established).unwrap();
+    court.received(arrived).unwrap();
+    court.oracle.may_send(queue);
+    assert_eq!(rule(court.oracle.notice(queue, Notice::Established)), Rule::Notice);
 }

@@ -27,6 +27,14 @@ pub enum Rule {
     Economy,
     /// A sender waits as long as a receiver that is not ready asks.
     Pause,
+    /// A sender that knows how many receives there are sends no more.
+    Credits,
+    /// A drained send queue rests until it is told to go on.
+    Drain,
+    /// Asynchronous events come for a reason, and when there is one.
+    Notice,
+    /// A memory window gives what it was bound to give, as long as it is bound.
+    Grant,
     /// The engine's own invariants hold.
     Invariant,
 }
@@ -45,6 +53,10 @@ impl fmt::Display for Rule {
             Self::Liveness => "all work ends",
             Self::Economy => "packets bounded by losses",
             Self::Pause => "a sender waits while the receiver is not ready",
+            Self::Credits => "no more messages than receives are known of",
+            Self::Drain => "a drained send queue rests",
+            Self::Notice => "asynchronous events for a reason",
+            Self::Grant => "windows grant what they are bound to",
             Self::Invariant => "engine invariants",
         })
     }

@@ -14,6 +14,7 @@
 mod limiter;
 mod notification;
 mod options;
+mod pacer;
 mod reaction;
 
 pub use limiter::FlowRate;
@@ -22,3 +23,4 @@ pub use options::{CongestionError, CongestionOptions};
 pub(crate) use limiter::{Limiter, on_the_line};
 pub(crate) use notification::{DatagramSender, Notification, NotificationPoint, Notified};
 pub(crate) use options::CE;
+pub(crate) use pacer::Pacer;

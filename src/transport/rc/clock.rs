@@ -37,6 +37,31 @@ pub(super) struct RetryClock {
     stepped_back_at: Option<Psn>,
     /// When answers last made us step back, and up to which PSN packets had been sent then.
     stepped_back: Option<(Instant, Psn)>,
+    /// What has been tried for the oldest packet, told if all is in vain.
+    pub(super) attempt: Attempt,
+    /// The peer has acknowledged something.
+    pub(super) acknowledged: bool,
+}
+
+/// What happened since the peer last acknowledged something.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Attempt {
+    /// Since when the peer owes an answer.
+    pub(super) since: Instant,
+    /// How often the oldest packet was sent.
+    pub(super) tries: u32,
+    /// Sequence error NAKs.
+    pub(super) sequence_naks: u32,
+    /// Answers outside of what is unacknowledged.
+    pub(super) outside: u32,
+    /// The PSN of the last of these.
+    pub(super) outside_psn: Psn,
+    /// Receiver-not-ready NAKs.
+    pub(super) refusals: u32,
+    /// When the first of these came.
+    pub(super) refused_since: Instant,
+    /// What the last of these asked for.
+    pub(super) pause: u64,
 }
 
 /// What asks for a step back.
@@ -59,8 +84,23 @@ pub(super) enum Due {
 
 /// 4.096 µs × 2^t, or none for t = 0.
 pub(super) fn ack_timeout(attributes: &QueuePairAttributes) -> Option<u64> {
+    Some(asked_timeout(attributes)?.max(MIN_ACK_TIMEOUT))
+}
+
+/// The same as the application has asked for it.
+pub(super) fn asked_timeout(attributes: &QueuePairAttributes) -> Option<u64> {
     let exponent = attributes.timeout.filter(|exponent| *exponent > 0)?;
-    Some((4096u64 << exponent.min(31)).max(MIN_ACK_TIMEOUT))
+    Some(4096u64 << exponent.min(31))
+}
+
+impl Attempt {
+    /// The receiver was not ready.
+    pub(super) fn refused(&mut self, now: Instant) {
+        if self.refusals == 0 {
+            self.refused_since = now;
+        }
+        self.refusals += 1;
+    }
 }
 
 impl RetryClock {
@@ -93,6 +133,9 @@ impl RetryClock {
             self.sample = Some((psn, ctx.now));
         }
         if self.ack_timeout_at.is_none() && self.probe_at.is_none() {
+            if self.attempt.tries == 0 {
+                self.attempt.since = ctx.now;
+            }
             self.arm(base, ctx);
         }
     }
@@ -104,9 +147,9 @@ impl RetryClock {
     }
 
     fn arm_probe(&mut self, base: &Base, ctx: &Context<'_>) {
-        let Some(peer) = &base.peer else { return };
-        let interval = ctx.paths.get(peer.path).probe_interval(self.backoff);
-        self.probe_at = Some(ctx.now + interval.min(MAX_PROBE));
+        if base.peer.is_some() {
+            self.probe_at = Some(ctx.now + self.probe_interval(base, ctx));
+        }
     }
 
     /// The oldest PSN has moved on to `oldest`; `waiting` if packets are still unacknowledged.
@@ -121,6 +164,9 @@ impl RetryClock {
         self.probing = false;
         self.rnr_until = None;
         self.stepped_back_at = None;
+        self.acknowledged = true;
+        let tries = u32::from(waiting);
+        self.attempt = Attempt { since: ctx.now, tries, ..Attempt::default() };
         if let Some((psn, at)) = self.sample
             && psn.is_before(oldest)
         {
@@ -145,8 +191,12 @@ impl RetryClock {
 
     /// No timer runs and nothing is awaited.
     pub(super) fn stop_all(&mut self) {
-        *self =
-            Self { retries_left: self.retries_left, rnr_left: self.rnr_left, ..Self::default() };
+        *self = Self {
+            retries_left: self.retries_left,
+            rnr_left: self.rnr_left,
+            acknowledged: self.acknowledged,
+            ..Self::default()
+        };
     }
 
     /// Retransmitted packets tell nothing about the round trip.
@@ -197,6 +247,12 @@ impl RetryClock {
         self.arm_probe(base, ctx);
     }
 
+    /// How long the probe timer runs, in nanoseconds.
+    pub(super) fn probe_interval(&self, base: &Base, ctx: &Context<'_>) -> u64 {
+        let path = base.peer.map(|peer| ctx.paths.get(peer.path));
+        path.map_or(0, |path| path.probe_interval(self.backoff).min(MAX_PROBE))
+    }
+
     /// One packet goes out again, and asks.
     pub(super) fn probe(&mut self, base: &Base, ctx: &Context<'_>) {
         self.backoff += 1;
@@ -233,8 +289,9 @@ impl RetryClock {
     }
 
     /// Sends nothing until `until`; no timer runs meanwhile.
-    pub(super) fn pause(&mut self, until: Instant) {
+    pub(super) fn pause(&mut self, until: Instant, pause: u64) {
         self.stop();
+        self.attempt.pause = pause;
         self.probing = false;
         self.rnr_until = Some(until);
     }

@@ -13,9 +13,10 @@ use super::reply::Answer;
 use super::responder::{RecordKind, Responder};
 use crate::memory::KeyFault;
 use crate::queue::{Access, FlushPlacement, FlushSelectivity, MAX_MESSAGE};
-use crate::transport::assembly::Refusal;
+use crate::transport::assembly::{Refusal, check_allowed};
 use crate::transport::context::{Base, Context};
 use crate::transport::fault::Fault;
+use crate::transport::history::{Cause, MessagePart};
 use crate::wire::{Feth, Reth};
 
 /// Bytes that an ATOMIC WRITE carries, exactly (oA19-28).
@@ -26,25 +27,30 @@ impl Responder {
     pub(super) fn atomic_write(
         &mut self,
         base: &Base,
-        ctx: &Context<'_>,
+        ctx: &mut Context<'_>,
         reth: &Reth,
         payload: &[u8],
     ) -> Result<(), Refusal> {
-        if !base.access().contains(Access::REMOTE_WRITE) {
-            return Err(Fault::NotAllowed.into());
-        }
-        self.check_read_resources(base)?;
-        let value = payload.try_into().map_err(|_| Fault::PacketLength)?;
+        check_allowed(base, ctx, Access::REMOTE_WRITE)?;
+        self.check_read_resources(base, ctx)?;
+        let length = payload.len() as u32;
+        let value = payload.try_into().map_err(|_| {
+            let (path_mtu, part) = (WORD, MessagePart::Full);
+            ctx.blame(Fault::PacketLength, Cause::PacketLength { length, path_mtu, part })
+        })?;
         if reth.length != WORD {
-            return Err(Fault::MessageLength.into());
+            let (announced, arrived) = (reth.length, WORD.into());
+            let cause = Cause::MessageLength { announced, arrived };
+            return Err(ctx.blame(Fault::MessageLength, cause).into());
         }
-        if !reth.address.is_multiple_of(8) {
-            return Err(Fault::Misaligned.into());
-        }
-        let stored = ctx.keys.store(reth.key.value(), base.peer_access(), reth.address, value);
-        stored.map_err(|fault| match fault {
-            KeyFault::Misaligned => Fault::Misaligned,
-            _ => Fault::RemoteAccess,
+        let (key, address) = (reth.key.value(), reth.address);
+        let stored = match address.is_multiple_of(8) {
+            true => ctx.keys.store(key, base.peer_access(), address, value),
+            false => Err(KeyFault::Misaligned),
+        };
+        stored.map_err(|found| match found {
+            KeyFault::Misaligned => ctx.blame(Fault::Misaligned, Cause::Misaligned { address }),
+            _ => ctx.deny(key, (address, WORD.into()), Access::REMOTE_WRITE, found),
         })?;
         self.carried_out(base, RecordKind::Done, Answer::Done);
         Ok(())
@@ -54,19 +60,18 @@ impl Responder {
     pub(super) fn flush(
         &mut self,
         base: &Base,
-        ctx: &Context<'_>,
+        ctx: &mut Context<'_>,
         feth: &Feth,
         reth: &Reth,
     ) -> Result<(), Refusal> {
         let placement = FlushPlacement::from_bits(feth.placement);
         let selectivity = FlushSelectivity::from_code(feth.selectivity);
         let (Some(placement), Some(selectivity)) = (placement, selectivity) else {
-            return Err(Fault::UnsupportedOpcode.into());
+            let cause = Cause::UnsupportedOpcode { opcode: None };
+            return Err(ctx.blame(Fault::UnsupportedOpcode, cause).into());
         };
-        if !base.access().contains(placement.needs()) {
-            return Err(Fault::NotAllowed.into());
-        }
-        self.check_read_resources(base)?;
+        check_allowed(base, ctx, placement.needs())?;
+        self.check_read_resources(base, ctx)?;
         place(base, ctx, placement, selectivity, reth)?;
         self.carried_out(base, RecordKind::Done, Answer::Done);
         Ok(())
@@ -77,7 +82,7 @@ impl Responder {
 /// WRITE and READ.
 fn place(
     base: &Base,
-    ctx: &Context<'_>,
+    ctx: &mut Context<'_>,
     placement: FlushPlacement,
     selectivity: FlushSelectivity,
     reth: &Reth,
@@ -87,16 +92,22 @@ fn place(
         FlushSelectivity::Region => ctx.keys.whole(key, base.peer_access(), need),
         FlushSelectivity::Range if reth.length == 0 => return Ok(()),
         FlushSelectivity::Range if u64::from(reth.length) > MAX_MESSAGE => {
-            return Err(Fault::MessageLength);
+            let (announced, arrived) = (reth.length, reth.length.into());
+            let cause = Cause::MessageLength { announced, arrived };
+            return Err(ctx.blame(Fault::MessageLength, cause));
         }
         FlushSelectivity::Range => {
             ctx.keys.span(key, base.peer_access(), reth.address, reth.length as usize, need)
         }
     };
-    let span = span.map_err(|_| Fault::RemoteAccess)?;
     fence(Ordering::SeqCst);
-    if placement.persists() {
-        span.persist().map_err(|_| Fault::FlushFailed)?;
+    let asked = (reth.address, reth.length.into());
+    match span.map(|span| !placement.persists() || span.persist().is_ok()) {
+        Ok(true) => Ok(()),
+        Ok(false) => {
+            let denial = ctx.keys.denial(key, asked, need, KeyFault::Unmapped);
+            Err(ctx.blame(Fault::FlushFailed, Cause::FlushFailed(denial)))
+        }
+        Err(found) => Err(ctx.deny(key, asked, need, found)),
     }
-    Ok(())
 }

@@ -9,13 +9,14 @@
 //! against 6.9 with the ACK after it). One that is asked for inside of a message is not held.
 
 use super::responder::Responder;
-use crate::memory::Accessor;
+use crate::memory::{Accessor, KeyFault};
 use crate::queue::Access;
 use crate::time::{Instant, MICROSECOND};
 use crate::transport::burst::BurstWriter;
 use crate::transport::context::{Base, Context};
 use crate::transport::counters::Counter;
 use crate::transport::fault::Fault;
+use crate::transport::history::{Cause, PacketKind};
 use crate::transport::segment::packets_of;
 use crate::wire::{Aeth, Headers, Message, Msn, NakCode, Psn, Reth, RnrTimer, Syndrome};
 
@@ -128,12 +129,14 @@ impl Responder {
             let finished = match job.answer {
                 Answer::Read { .. } => self.fill_read(base, ctx, writer)?,
                 Answer::Atomic { original } => {
+                    let kind = PacketKind::AtomicResponse;
                     let message = Message::AtomicAcknowledge(self.acks(base, job.msn), original);
-                    self.add(base, ctx, writer, message, job.psn)
+                    self.add_answer(base, ctx, writer, message, kind, &job)
                 }
                 Answer::Done => {
+                    let kind = PacketKind::ReadResponse;
                     let message = Message::ReadResponseOnly(self.acks(base, job.msn));
-                    self.add(base, ctx, writer, message, job.psn)
+                    self.add_answer(base, ctx, writer, message, kind, &job)
                 }
             };
             if !finished {
@@ -179,12 +182,20 @@ impl Responder {
                 return Ok(false);
             }
             if let Err(fault) = added {
+                let (key, asked) = (reth.key.value(), (reth.address, u64::from(reth.length)));
+                let length = reth.length as usize;
+                let need = Access::REMOTE_READ;
+                let span = ctx.keys.span(key, base.peer_access(), reth.address, length, need);
+                let found = span.err().unwrap_or(KeyFault::Unmapped);
+                let denial = ctx.keys.denial(key, asked, need, found);
+                ctx.history.find(Cause::ReadFailed(denial));
                 let psn = headers.psn;
                 self.jobs.clear();
                 self.nak = Some(Nak::Error { psn, code: fault.nak() });
                 return Err(fault);
             }
             ctx.count(Counter::SentPackets);
+            ctx.history.sent(ctx.now, PacketKind::ReadResponse, headers.psn, 1, *repeated);
             *next += 1;
             if *next == *packets {
                 return Ok(true);
@@ -209,6 +220,7 @@ impl Responder {
             };
             let message = Message::Acknowledge(Aeth { syndrome, msn: self.msn });
             if self.add(base, ctx, writer, message, psn) {
+                ctx.history.ring.sent_nak(ctx.now, syndrome, psn);
                 ctx.count(counter);
                 self.nak = None;
                 self.ack = None;
@@ -217,6 +229,8 @@ impl Responder {
             let message = Message::Acknowledge(self.acks(base, self.msn));
             if self.add(base, ctx, writer, message, self.expected.previous()) {
                 ctx.count(Counter::SentAck);
+                let newest = self.expected.previous();
+                ctx.history.sent(ctx.now, PacketKind::Acknowledge, newest, 1, false);
                 self.ack = None;
             }
         }
@@ -225,6 +239,23 @@ impl Responder {
     /// What an answer says that acknowledges up to message `msn`.
     fn acks(&self, base: &Base, msn: Msn) -> Aeth {
         Aeth { syndrome: Syndrome::Ack(self.credits(base, msn)), msn }
+    }
+
+    /// Adds the answer of a job, which is one packet, if it fits.
+    fn add_answer(
+        &self,
+        base: &Base,
+        ctx: &mut Context<'_>,
+        writer: &mut BurstWriter<'_>,
+        message: Message,
+        kind: PacketKind,
+        job: &Job,
+    ) -> bool {
+        let added = self.add(base, ctx, writer, message, job.psn);
+        if added {
+            ctx.history.sent(ctx.now, kind, job.psn, 1, job.repeated);
+        }
+        added
     }
 
     /// Adds a packet without payload if it fits.

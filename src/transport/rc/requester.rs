@@ -17,9 +17,12 @@ use crate::queue::{CompletionStatus, QueuePairState, SendFlags, SendHead, SendOp
 use crate::transport::burst::BurstWriter;
 use crate::transport::context::{Base, Context};
 use crate::transport::counters::Counter;
+use crate::transport::history::{Cause, PacketKind};
 use crate::transport::local;
 use crate::transport::path::cost;
-use crate::transport::requests::{class_of, consumes_receive, message_of, read_payload};
+use crate::transport::requests::{
+    class_of, consumes_receive, file, message_of, packet_kind, read_payload, unreadable,
+};
 use crate::transport::segment::{Class, Shape};
 use crate::wire::{Headers, Message, Msn, Psn, Reth, Srqn};
 
@@ -215,7 +218,11 @@ impl Requester {
             });
             match gathered {
                 Ok(()) => self.sent(base, ctx, &next),
-                Err(_) => self.fail(next.index, CompletionStatus::LocalProtectionError),
+                Err(_) => {
+                    let cause = unreadable(base, ctx, position);
+                    let status = CompletionStatus::LocalProtectionError;
+                    self.fail(base, ctx, next.index, status, cause);
+                }
             }
         }
     }
@@ -298,12 +305,19 @@ impl Requester {
         if head.flags.fence && self.is_fenced(&head.operation) {
             return Err(Blocked::Fence);
         }
-        let mut entry = self.entry_for(base, &head);
+        let (mut entry, mut cause) = self.entry_for(base, &head);
         let span = self.end.distance_from(self.oldest) + entry.packets;
         if span > Psn::MAX_SPAN {
             return Err(Blocked::Span);
         }
-        entry.failure = entry.failure.or_else(|| local::carry_out(base, ctx, &head.operation));
+        let failed = local::carry_out(base, ctx, &head.operation);
+        if let (None, Some((status, found))) = (entry.failure, failed) {
+            entry.failure = Some(status);
+            cause = Some(found);
+        }
+        if let (Some(status), Some(cause)) = (entry.failure, cause) {
+            file(base, ctx, (entry.position, entry.id, &entry.operation), status, cause);
+        }
         self.unfinished_reads += u32::from(entry.needs_response());
         self.end = entry.end();
         self.last_message = entry.message;
@@ -320,12 +334,14 @@ impl Requester {
         }
     }
 
-    fn entry_for(&self, base: &Base, head: &SendHead) -> Outstanding {
+    /// A posted request with its PSNs, and why it cannot start if it cannot.
+    fn entry_for(&self, base: &Base, head: &SendHead) -> (Outstanding, Option<Cause>) {
         let class = class_of(&head.operation);
         let length = class.length(head.length);
         let shape = Shape { class, length, mtu: base.mtu(), chunk: base.chunk };
-        let failure = refusal(base, &shape);
-        Outstanding {
+        let refused = refusal(base, &shape, packet_kind(&head.operation));
+        let failure = refused.map(|(status, _)| status);
+        let entry = Outstanding {
             position: self.next_position,
             id: head.id,
             operation: head.operation,
@@ -336,7 +352,8 @@ impl Requester {
             message: Msn::new(self.last_message.value().wrapping_add(shape.messages())),
             packets: if failure.is_some() { 0 } else { shape.packets() },
             failure,
-        }
+        };
+        (entry, refused.map(|(_, cause)| cause))
     }
 
     fn sent(&mut self, base: &Base, ctx: &mut Context<'_>, next: &Next) {
@@ -354,6 +371,9 @@ impl Requester {
         let entry = &self.outstanding[next.index];
         self.reads_in_flight += u32::from(entry.needs_response());
         let psn = self.next;
+        let kind = PacketKind::of(&next.headers.message);
+        ctx.history.sent(ctx.now, kind, psn, next.psns, again);
+        self.clock.attempt.tries += u32::from(psn == self.oldest);
         self.next = psn.add(next.psns);
         if self.highest.is_before(self.next) {
             self.highest = self.next;
@@ -375,10 +395,25 @@ impl Requester {
     }
 
     /// The request at `index` has failed; it says so when its turn comes.
-    pub(super) fn fail(&mut self, index: usize, status: CompletionStatus) {
-        if let Some(entry) = self.outstanding.get_mut(index) {
-            entry.failure.get_or_insert(status);
+    #[cold]
+    pub(super) fn fail(
+        &mut self,
+        base: &Base,
+        ctx: &mut Context<'_>,
+        index: usize,
+        status: CompletionStatus,
+        cause: Cause,
+    ) {
+        let Some(entry) = self.outstanding.get_mut(index) else { return };
+        if entry.failure.is_none() {
+            entry.failure = Some(status);
+            file(base, ctx, (entry.position, entry.id, &entry.operation), status, cause);
         }
+    }
+
+    /// Where in the send queue the request is whose turn it is.
+    pub(crate) fn position(&self) -> Option<u32> {
+        Some(self.outstanding.front()?.position)
     }
 
     /// The status of the request whose turn it is, if it has failed.
@@ -388,13 +423,19 @@ impl Requester {
 }
 
 /// Why a request cannot even start.
-fn refusal(base: &Base, shape: &Shape) -> Option<CompletionStatus> {
+fn refusal(base: &Base, shape: &Shape, kind: PacketKind) -> Option<(CompletionStatus, Cause)> {
+    let length = shape.length;
     match shape.class {
-        Class::Atomic if shape.length != 8 => Some(CompletionStatus::LocalLengthError),
-        class if class.has_response() && base.attributes.max_rd_atomic.unwrap_or(0) == 0 => {
-            Some(CompletionStatus::LocalQueuePairOperationError)
+        Class::Atomic if length != 8 => {
+            Some((CompletionStatus::LocalLengthError, Cause::AtomicLength { length }))
         }
-        _ if shape.packets() > Psn::MAX_SPAN => Some(CompletionStatus::LocalLengthError),
+        class if class.has_response() && base.attributes.max_rd_atomic.unwrap_or(0) == 0 => {
+            Some((CompletionStatus::LocalQueuePairOperationError, Cause::NoReads { kind }))
+        }
+        _ if shape.packets() > Psn::MAX_SPAN => {
+            let cause = Cause::TooManyPackets { length, path_mtu: shape.mtu };
+            Some((CompletionStatus::LocalLengthError, cause))
+        }
         _ => None,
     }
 }

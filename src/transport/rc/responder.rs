@@ -14,10 +14,11 @@ use std::collections::VecDeque;
 use super::reply::{Answer, Job, Nak, PendingAck};
 use crate::memory::{AtomicChange, KeyFault};
 use crate::queue::Access;
-use crate::transport::assembly::{Assembly, Refusal, Taken};
+use crate::transport::assembly::{Assembly, Refusal, Taken, check_allowed};
 use crate::transport::context::{Base, Context};
 use crate::transport::counters::Counter;
 use crate::transport::fault::Fault;
+use crate::transport::history::Cause;
 use crate::transport::receive::Claim;
 use crate::transport::segment::packets_of;
 use crate::wire::{AtomicEth, Headers, Message, Msn, Psn, Reth};
@@ -130,9 +131,16 @@ impl Responder {
     }
 
     /// An opcode that no request has.
-    pub(crate) fn handle_unsupported(&mut self, ctx: &mut Context<'_>, psn: Psn) -> Outcome {
+    pub(crate) fn handle_unsupported(
+        &mut self,
+        ctx: &mut Context<'_>,
+        psn: Psn,
+        opcode: u8,
+    ) -> Outcome {
         if psn == self.expected {
-            return self.fault(Fault::UnsupportedOpcode);
+            let cause = Cause::UnsupportedOpcode { opcode: Some(opcode) };
+            let fault = ctx.blame(Fault::UnsupportedOpcode, cause);
+            return self.fault(fault);
         }
         if psn.is_after(self.expected) {
             self.sequence_error(ctx);
@@ -195,7 +203,13 @@ impl Responder {
     /// A READ may be repeated from any of its packets on, and only within what was asked first. If
     /// it is not allowed any more there is no answer, and no fault either: most likely its requester
     /// has had the data, the memory's owner knows, and the repetition was long on its way.
-    fn repeated_read(&self, base: &Base, ctx: &Context<'_>, psn: Psn, reth: &Reth) -> Option<Job> {
+    fn repeated_read(
+        &self,
+        base: &Base,
+        ctx: &mut Context<'_>,
+        psn: Psn,
+        reth: &Reth,
+    ) -> Option<Job> {
         let record = self.record_at(psn)?;
         let RecordKind::Read(original) = record.kind else { return None };
         let skipped = u64::from(psn.distance_from(record.first)) * u64::from(base.mtu());
@@ -204,7 +218,8 @@ impl Responder {
         if reth.address != address || reth.key != original.key || !fits {
             return None;
         }
-        check_read_allowed(base).and_then(|()| check_read(base, ctx, reth)).ok()?;
+        check_allowed(base, ctx, Access::REMOTE_READ).ok()?;
+        check_read(base, ctx, reth).ok()?;
         let answer = Answer::read(base, *reth);
         Some(Job { psn, msn: record.msn, repeated: true, answer })
     }
@@ -247,8 +262,8 @@ impl Responder {
         payload: &[u8],
     ) -> Result<(), Refusal> {
         let message = &headers.message;
-        self.assembly.check_sequence(message)?;
-        self.assembly.check_named_queue(base)?;
+        self.assembly.check_sequence(ctx, message)?;
+        self.assembly.check_named_queue(base, ctx)?;
         match *message {
             Message::ReadRequest(reth) => return self.read(base, ctx, reth),
             Message::CompareSwap(eth) => {
@@ -272,14 +287,13 @@ impl Responder {
     }
 
     fn read(&mut self, base: &Base, ctx: &mut Context<'_>, reth: Reth) -> Result<(), Refusal> {
-        check_read_allowed(base)?;
-        self.check_read_resources(base)?;
-        if u64::from(reth.length) > crate::queue::MAX_MESSAGE {
-            return Err(Fault::MessageLength.into());
-        }
+        check_allowed(base, ctx, Access::REMOTE_READ)?;
+        self.check_read_resources(base, ctx)?;
         let packets = packets_of(reth.length, base.mtu());
-        if packets > Psn::MAX_SPAN {
-            return Err(Fault::MessageLength.into());
+        if u64::from(reth.length) > crate::queue::MAX_MESSAGE || packets > Psn::MAX_SPAN {
+            let (announced, arrived) = (reth.length, reth.length.into());
+            let cause = Cause::MessageLength { announced, arrived };
+            return Err(ctx.blame(Fault::MessageLength, cause).into());
         }
         check_read(base, ctx, &reth)?;
         let first = self.expected;
@@ -299,17 +313,16 @@ impl Responder {
         eth: &AtomicEth,
         change: AtomicChange,
     ) -> Result<(), Refusal> {
-        if !base.access().contains(Access::REMOTE_ATOMIC) {
-            return Err(Fault::NotAllowed.into());
-        }
-        self.check_read_resources(base)?;
-        if !eth.address.is_multiple_of(8) {
-            return Err(Fault::Misaligned.into());
-        }
-        let original = ctx.keys.atomic(eth.key.value(), base.peer_access(), eth.address, change);
-        let original = original.map_err(|fault| match fault {
-            KeyFault::Misaligned => Fault::Misaligned,
-            _ => Fault::RemoteAccess,
+        check_allowed(base, ctx, Access::REMOTE_ATOMIC)?;
+        self.check_read_resources(base, ctx)?;
+        let (key, address) = (eth.key.value(), eth.address);
+        let original = match address.is_multiple_of(8) {
+            true => ctx.keys.atomic(key, base.peer_access(), address, change),
+            false => Err(KeyFault::Misaligned),
+        };
+        let original = original.map_err(|found| match found {
+            KeyFault::Misaligned => ctx.blame(Fault::Misaligned, Cause::Misaligned { address }),
+            _ => ctx.deny(key, (address, 8), Access::REMOTE_ATOMIC, found),
         })?;
         self.carried_out(base, RecordKind::Atomic { original }, Answer::Atomic { original });
         Ok(())
@@ -325,10 +338,17 @@ impl Responder {
     }
 
     /// A peer may have as many unanswered READs and atomics as max_dest_rd_atomic says.
-    pub(super) fn check_read_resources(&self, base: &Base) -> Result<(), Fault> {
-        let limit = usize::from(base.attributes.max_destination_rd_atomic.unwrap_or(0));
+    pub(super) fn check_read_resources(
+        &self,
+        base: &Base,
+        ctx: &mut Context<'_>,
+    ) -> Result<(), Fault> {
+        let limit = base.attributes.max_destination_rd_atomic.unwrap_or(0);
         let open = self.jobs.iter().filter(|job| !job.repeated).count();
-        if open >= limit { Err(Fault::TooManyReads) } else { Ok(()) }
+        if open < usize::from(limit) {
+            return Ok(());
+        }
+        Err(ctx.blame(Fault::TooManyReads, Cause::TooManyReads { limit }))
     }
 
     /// Keeps a record for duplicates. The peer has seen the answer to the one that it displaces, so
@@ -363,18 +383,17 @@ impl Responder {
     }
 }
 
-fn check_read_allowed(base: &Base) -> Result<(), Fault> {
-    let allowed = base.access().contains(Access::REMOTE_READ);
-    allowed.then_some(()).ok_or(Fault::NotAllowed)
-}
-
 /// Range of a whole READ. The key of an empty one does not matter.
-fn check_read(base: &Base, ctx: &Context<'_>, reth: &Reth) -> Result<(), Fault> {
+fn check_read(base: &Base, ctx: &mut Context<'_>, reth: &Reth) -> Result<(), Fault> {
     let (key, length) = (reth.key.value(), reth.length as usize);
     if length > 0 {
         ctx.keys
             .span(key, base.peer_access(), reth.address, length, Access::REMOTE_READ)
-            .map_err(|_| Fault::RemoteAccess)?;
+            .map(drop)
+            .map_err(|found| {
+                let asked = (reth.address, reth.length.into());
+                ctx.deny(key, asked, Access::REMOTE_READ, found)
+            })?;
     }
     Ok(())
 }

@@ -1,11 +1,15 @@
 //! The requester's other half: what the peer's answers and the passing of time do to it.
 
-use super::clock::{Asked, Due};
+use super::clock::{Asked, Due, ack_timeout, asked_timeout};
 use super::requester::Requester;
-use crate::memory::scatter;
+use crate::memory::{Access, scatter};
 use crate::queue::{CompletionStatus, SegmentList, SendData};
 use crate::transport::context::{Base, Context};
 use crate::transport::counters::Counter;
+use crate::transport::history::{
+    Cause, NotReady, PacketKind, Refused, TimerKind, Unanswered, WrongResponse,
+};
+use crate::transport::requests::{local_fault, packet_kind, remote_of};
 use crate::transport::segment::Class;
 use crate::wire::{Aeth, Headers, Message, NakCode, Psn, RnrTimer, Syndrome};
 
@@ -24,6 +28,8 @@ impl Requester {
             self.learn_credits(base, ctx, &headers.message);
         }
         if !psn.is_within(self.oldest, self.highest) {
+            self.clock.attempt.outside += 1;
+            self.clock.attempt.outside_psn = psn;
             ctx.count(match headers.message {
                 Message::Acknowledge(Aeth { syndrome: Syndrome::Ack(_), .. }) => {
                     Counter::IgnoredResponse
@@ -125,7 +131,15 @@ impl Requester {
         let piece = entry.shape.piece(packet);
         if payload.len() != piece.length as usize || ends != entry.shape.ends_chunk(packet) {
             ctx.count(Counter::BadResponse);
-            self.fail(index, CompletionStatus::BadResponse);
+            let cause = Cause::WrongResponse(WrongResponse {
+                psn,
+                expected: piece.length,
+                received: payload.len() as u32,
+                path_mtu: base.mtu(),
+                must_end: entry.shape.ends_chunk(packet),
+                ends,
+            });
+            self.fail(base, ctx, index, CompletionStatus::BadResponse, cause);
             return;
         }
         if !payload.is_empty() {
@@ -133,7 +147,8 @@ impl Requester {
             let written =
                 scatter(ctx.keys, base.domain, segments.iter(), piece.offset.into(), payload);
             if written.is_err() {
-                self.fail(index, CompletionStatus::LocalProtectionError);
+                let cause = local_fault(base, ctx, entry.position, Access::LOCAL_WRITE);
+                self.fail(base, ctx, index, CompletionStatus::LocalProtectionError, cause);
                 return;
             }
         }
@@ -145,10 +160,12 @@ impl Requester {
 
     fn on_atomic_response(&mut self, base: &Base, ctx: &mut Context<'_>, psn: Psn, original: u64) {
         let Some(index) = self.responding_entry(base, ctx, psn, Class::Atomic) else { return };
-        let segments = segments_of(base, self.outstanding[index].position);
+        let position = self.outstanding[index].position;
+        let segments = segments_of(base, position);
         let value = original.to_ne_bytes();
         if scatter(ctx.keys, base.domain, segments.iter(), 0, &value).is_err() {
-            self.fail(index, CompletionStatus::LocalProtectionError);
+            let cause = local_fault(base, ctx, position, Access::LOCAL_WRITE);
+            self.fail(base, ctx, index, CompletionStatus::LocalProtectionError, cause);
             return;
         }
         self.reads_in_flight = self.reads_in_flight.saturating_sub(1);
@@ -167,7 +184,15 @@ impl Requester {
         let Some(index) = self.responding_entry(base, ctx, psn, class) else { return };
         if !payload.is_empty() {
             ctx.count(Counter::BadResponse);
-            self.fail(index, CompletionStatus::BadResponse);
+            let cause = Cause::WrongResponse(WrongResponse {
+                psn,
+                expected: 0,
+                received: payload.len() as u32,
+                path_mtu: base.mtu(),
+                must_end: true,
+                ends: true,
+            });
+            self.fail(base, ctx, index, CompletionStatus::BadResponse, cause);
             return;
         }
         self.reads_in_flight = self.reads_in_flight.saturating_sub(1);
@@ -193,7 +218,13 @@ impl Requester {
         }
         if entry.shape.class != class {
             ctx.count(Counter::BadResponse);
-            self.fail(index, CompletionStatus::BadResponse);
+            let request = packet_kind(&entry.operation);
+            let received = match class {
+                Class::Atomic => PacketKind::AtomicResponse,
+                _ => PacketKind::ReadResponse,
+            };
+            let cause = Cause::WrongKind { psn, request, received };
+            self.fail(base, ctx, index, CompletionStatus::BadResponse, cause);
             return None;
         }
         Some(index)
@@ -222,6 +253,7 @@ impl Requester {
         }
         let status = match code {
             NakCode::PsnSequenceError => {
+                self.clock.attempt.sequence_naks += 1;
                 if self.clock.may_step_back(base, ctx, self.oldest, Asked::Explicit) {
                     ctx.count(Counter::PacketSequenceError);
                     self.step_back(base, ctx, self.oldest != before);
@@ -241,7 +273,8 @@ impl Requester {
             }
         };
         if let Some(index) = self.index_at(psn) {
-            self.fail(index, status);
+            let cause = Cause::Refused(self.refused(base, index, psn, code));
+            self.fail(base, ctx, index, status, cause);
         }
     }
 
@@ -249,7 +282,7 @@ impl Requester {
     /// for it also brought progress.
     fn step_back(&mut self, base: &Base, ctx: &mut Context<'_>, progress: bool) {
         if !progress && !self.clock.take_retry() {
-            self.exhausted(ctx, Counter::RetryExceeded, CompletionStatus::TransportRetryExceeded);
+            self.unanswered(base, ctx);
             return;
         }
         self.note_loss(base, ctx);
@@ -264,10 +297,62 @@ impl Requester {
         }
     }
 
-    fn exhausted(&mut self, ctx: &mut Context<'_>, counter: Counter, status: CompletionStatus) {
-        ctx.count(counter);
-        if let Some(index) = self.index_at(self.oldest) {
-            self.fail(index, status);
+    /// All retries were in vain.
+    #[cold]
+    fn unanswered(&mut self, base: &Base, ctx: &mut Context<'_>) {
+        ctx.count(Counter::RetryExceeded);
+        let Some(index) = self.index_at(self.oldest) else { return };
+        let (entry, attempt) = (&self.outstanding[index], &self.clock.attempt);
+        let cause = Cause::Unanswered(Unanswered {
+            kind: packet_kind(&entry.operation),
+            first: entry.first,
+            last: entry.end().previous(),
+            oldest: self.oldest,
+            tries: attempt.tries,
+            waited: ctx.now - attempt.since,
+            timeout: base.attributes.timeout.unwrap_or(0),
+            timeout_asked: asked_timeout(&base.attributes).unwrap_or(0),
+            timeout_used: ack_timeout(&base.attributes).unwrap_or(0),
+            retry_count: base.attributes.retry_count.unwrap_or(0),
+            sequence_naks: attempt.sequence_naks,
+            outside: attempt.outside,
+            outside_psn: attempt.outside_psn,
+            acknowledged: self.clock.acknowledged,
+        });
+        self.fail(base, ctx, index, CompletionStatus::TransportRetryExceeded, cause);
+    }
+
+    /// The receiver was not ready for longer than the retries last.
+    #[cold]
+    fn never_ready(&mut self, base: &Base, ctx: &mut Context<'_>, psn: Psn, timer: RnrTimer) {
+        ctx.count(Counter::RnrRetryExceeded);
+        let Some(index) = self.index_at(self.oldest) else { return };
+        let attempt = &self.clock.attempt;
+        let cause = Cause::NotReady(NotReady {
+            kind: packet_kind(&self.outstanding[index].operation),
+            psn,
+            refusals: attempt.refusals,
+            timer,
+            retry_count: base.attributes.rnr_retry.unwrap_or(0),
+            waited: ctx.now - attempt.refused_since,
+        });
+        self.fail(base, ctx, index, CompletionStatus::ReceiverNotReadyRetryExceeded, cause);
+    }
+
+    /// The facts of a refusal by the peer.
+    #[cold]
+    fn refused(&self, base: &Base, index: usize, psn: Psn, code: NakCode) -> Refused {
+        let entry = &self.outstanding[index];
+        Refused {
+            code,
+            kind: packet_kind(&entry.operation),
+            first: entry.first,
+            last: entry.end().previous(),
+            psn,
+            length: entry.shape.length,
+            remote: remote_of(&entry.operation),
+            path_mtu: base.mtu(),
+            reads: self.reads_in_flight,
         }
     }
 
@@ -280,13 +365,12 @@ impl Requester {
             return;
         }
         ctx.count(Counter::ReceivedRnrNak);
+        self.clock.attempt.refused(ctx.now);
         if !self.clock.take_rnr_retry(base) {
-            let status = CompletionStatus::ReceiverNotReadyRetryExceeded;
-            self.exhausted(ctx, Counter::RnrRetryExceeded, status);
-            return;
+            return self.never_ready(base, ctx, psn, timer);
         }
         self.go_back(base, ctx);
-        self.clock.pause(ctx.now + timer.nanos());
+        self.clock.pause(ctx.now + timer.nanos(), timer.nanos());
     }
 
     /// When something will be due.
@@ -300,11 +384,13 @@ impl Requester {
             match self.clock.take_due(ctx.now) {
                 Due::Nothing => return,
                 Due::RnrOver => {
+                    self.record(ctx, TimerKind::NotReady, self.clock.attempt.pause);
                     self.clock.resume_with_one();
                     ctx.ready.push(base.slot);
                 }
                 Due::Probe => {
                     ctx.count(Counter::Probe);
+                    self.record(ctx, TimerKind::Probe, self.clock.probe_interval(base, ctx));
                     self.send_again(base, ctx);
                 }
                 Due::AckTimeout => self.on_ack_timeout(base, ctx),
@@ -314,13 +400,18 @@ impl Requester {
 
     fn on_ack_timeout(&mut self, base: &Base, ctx: &mut Context<'_>) {
         ctx.count(Counter::LocalAckTimeout);
+        let used = ack_timeout(&base.attributes).unwrap_or(0);
+        self.record(ctx, TimerKind::AckTimeout, used);
         if !self.clock.take_retry() {
             self.clock.stop();
-            self.exhausted(ctx, Counter::RetryExceeded, CompletionStatus::TransportRetryExceeded);
-            return;
+            return self.unanswered(base, ctx);
         }
         self.send_again(base, ctx);
         self.clock.restart_ack_timeout(base, ctx);
+    }
+
+    fn record(&self, ctx: &mut Context<'_>, timer: TimerKind, nanoseconds: u64) {
+        ctx.history.ring.timer(ctx.now, timer, nanoseconds, self.oldest);
     }
 
     /// The oldest packet goes out again and asks for an acknowledgement; the rest follows when the

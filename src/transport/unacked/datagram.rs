@@ -9,10 +9,11 @@
 
 use std::net::IpAddr;
 
-use crate::memory::scatter;
+use crate::memory::{Access, Accessor, denied, scatter};
 use crate::queue::{Attachment, Completion, CompletionKind, CompletionStatus};
 use crate::transport::context::{Base, Context};
 use crate::transport::counters::Counter;
+use crate::transport::history::Cause;
 use crate::transport::rc::Outcome;
 use crate::transport::receive::Claim;
 use crate::wire::{Deth, Flow, Headers, Message, SendTail, internet_checksum};
@@ -72,9 +73,19 @@ impl DatagramReceiver {
             return Outcome::Fine;
         };
         let length = AREA + payload.len();
-        if length > room as usize || !self.place(base, ctx, arrival, payload) {
-            ctx.count(Counter::DropFaultyRequest);
-            return Outcome::Fine;
+        if length > room as usize {
+            let (capacity, arrived) = (room, length as u64);
+            return drop_for(ctx, Cause::ReceiveTooSmall { capacity, arrived });
+        }
+        if !self.place(base, ctx, arrival, payload) {
+            let segments = self.claim.segments();
+            let denial = denied(
+                ctx.keys,
+                Accessor::local(self.claim.domain(base)),
+                segments,
+                Access::LOCAL_WRITE,
+            );
+            return drop_for(ctx, denial.map_or(Cause::Unknown, Cause::ReceiveMemory));
         }
         let completion = Completion {
             id: 0,
@@ -105,6 +116,15 @@ impl DatagramReceiver {
     pub(crate) fn claim(&mut self) -> &mut Claim {
         &mut self.claim
     }
+}
+
+/// A datagram is dropped for a reason of its receive.
+#[cold]
+fn drop_for(ctx: &mut Context<'_>, cause: Cause) -> Outcome {
+    ctx.count(Counter::DropFaultyRequest);
+    ctx.history.find(cause);
+    ctx.history.dropped_for_found();
+    Outcome::Fine
 }
 
 /// The network header as the application sees it. What a socket does not show is as usual: hop

@@ -7,11 +7,13 @@ use crate::transport::burst::{BurstWriter, packet_size};
 use crate::transport::congestion::on_the_line;
 use crate::transport::context::{Base, Context, Peer};
 use crate::transport::counters::Counter;
+use crate::transport::history::{Cause, PacketKind};
 use crate::transport::local;
 use crate::transport::path::cost;
 use crate::transport::rc::QueueOverrun;
 use crate::transport::requests::{
-    class_of, complete_send, consumes_receive, count_finished, message_of, read_payload, release,
+    class_of, complete_send, consumes_receive, count_finished, file, message_of, read_payload,
+    release, unreadable,
 };
 use crate::transport::segment::{Class, Shape};
 use crate::wire::{Deth, Headers, Message, Psn, Qpn, SendTail, Service};
@@ -99,8 +101,8 @@ impl Sender {
                 continue;
             }
             let Some((headers, payload, peer)) = self.build(base, ctx, &sending) else {
-                self.failure = Some(CompletionStatus::LocalQueuePairOperationError);
-                return;
+                let status = CompletionStatus::LocalQueuePairOperationError;
+                return self.fail(base, ctx, &sending, status, Cause::NoAddressHandle);
             };
             let piece = sending.shape.piece(sending.packet);
             if !writer.bind(&peer.flow, peer.traffic_class) || !writer.fits(&headers, payload) {
@@ -118,13 +120,35 @@ impl Sender {
                 read_payload(base, ctx, sending.position, piece.offset, target)
             });
             if gathered.is_err() {
-                self.failure = Some(CompletionStatus::LocalProtectionError);
-                return;
+                let cause = unreadable(base, ctx, sending.position);
+                let status = CompletionStatus::LocalProtectionError;
+                return self.fail(base, ctx, &sending, status, cause);
             }
+            ctx.history.sent(ctx.now, PacketKind::of(&headers.message), self.psn, 1, false);
             ctx.count(Counter::SentPackets);
             self.psn = self.psn.next();
             self.advance(base, ctx, piece.last);
         }
+    }
+
+    /// The request at the front has failed.
+    #[cold]
+    fn fail(
+        &mut self,
+        base: &Base,
+        ctx: &mut Context<'_>,
+        sending: &Sending,
+        status: CompletionStatus,
+        cause: Cause,
+    ) {
+        self.failure = Some(status);
+        let request = (sending.position, sending.id, &sending.operation);
+        file(base, ctx, request, status, cause);
+    }
+
+    /// Where in the send queue the request at the front is.
+    pub(crate) fn position(&self) -> Option<u32> {
+        Some(self.sending?.position)
     }
 
     fn advance(&mut self, base: &Base, ctx: &mut Context<'_>, last: bool) {
@@ -158,15 +182,19 @@ impl Sender {
         let length = class.length(head.length);
         let mtu = base.mtu();
         let shape = Shape { class, length, mtu, chunk: mtu };
-        self.failure = refusal(base, ctx, &head, &shape);
-        self.sending = Some(Sending {
+        let refused = refusal(base, ctx, &head, &shape);
+        let sending = Sending {
             position: self.next_position,
             id: head.id,
             operation: head.operation,
             flags: head.flags,
             shape,
             packet: 0,
-        });
+        };
+        self.sending = Some(sending);
+        if let Some((status, cause)) = refused {
+            self.fail(base, ctx, &sending, status, cause);
+        }
         self.next_position = self.next_position.wrapping_add(1);
     }
 
@@ -265,15 +293,20 @@ fn refusal(
     ctx: &mut Context<'_>,
     head: &SendHead,
     shape: &Shape,
-) -> Option<CompletionStatus> {
+) -> Option<(CompletionStatus, Cause)> {
+    let (length, path_mtu) = (shape.length, shape.mtu);
     match head.operation {
-        SendOperation::SendTo { .. } if shape.length > shape.mtu => {
-            Some(CompletionStatus::LocalLengthError)
+        SendOperation::SendTo { .. } if length > path_mtu => {
+            let cause = Cause::DatagramTooLong { length, path_mtu };
+            Some((CompletionStatus::LocalLengthError, cause))
         }
         SendOperation::LocalInvalidate(_) | SendOperation::BindWindow(_) => {
             local::carry_out(base, ctx, &head.operation)
         }
-        _ if shape.packets() > Psn::MAX_SPAN => Some(CompletionStatus::LocalLengthError),
+        _ if shape.packets() > Psn::MAX_SPAN => {
+            let cause = Cause::TooManyPackets { length, path_mtu };
+            Some((CompletionStatus::LocalLengthError, cause))
+        }
         _ => None,
     }
 }

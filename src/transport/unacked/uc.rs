@@ -59,7 +59,10 @@ impl UcReceiver {
             Ok(()) => return Outcome::Fine,
             Err(Refusal::Overrun) => return Outcome::Overrun,
             Err(Refusal::NotReady) => ctx.count(Counter::DropNoReceive),
-            Err(Refusal::Fault(_)) => ctx.count(Counter::DropFaultyRequest),
+            Err(Refusal::Fault(_)) => {
+                ctx.count(Counter::DropFaultyRequest);
+                ctx.history.dropped_for_found();
+            }
         }
         self.drop_message();
         Outcome::Fine
@@ -76,7 +79,7 @@ impl UcReceiver {
             // A message that lacks its end is given up when the next one starts.
             self.assembly.abandon();
         }
-        self.assembly.check_sequence(&headers.message)?;
+        self.assembly.check_sequence(ctx, &headers.message)?;
         self.assembly.take(base, ctx, &headers.message, headers.solicited, payload)?;
         Ok(())
     }

@@ -149,9 +149,9 @@ impl Story {
         let domain = engine.allocate_domain().unwrap();
         let memory = OwnedMemory::new(MEMORY);
         memory.write(0, &ours(0, MEMORY)).unwrap();
-        let all = 0..MEMORY;
-        let keys =
-            engine.register_part(domain, Arc::clone(&memory), all, BASE, Access::ALL).unwrap();
+        let access = Access::ALL | Access::MW_BIND;
+        let registered = Arc::clone(&memory);
+        let keys = engine.register_part(domain, registered, 0..MEMORY, BASE, access).unwrap();
         let send_completions = engine.create_completion_queue(setup.completions).unwrap();
         let receive_completions = engine.create_completion_queue(setup.completions).unwrap();
         let mut story = Self {

@@ -1,0 +1,177 @@
+//! Which packets are shown.
+
+use std::str::FromStr;
+
+use uroce::dissect::{Frame, RdmaPacket, Verdict};
+use uroce::wire::Opcode;
+
+use super::DumpArgs;
+
+/// Numbers of frames, both ends included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameRange {
+    first: u64,
+    last: u64,
+}
+
+impl FrameRange {
+    /// Whether a frame of this number is wanted.
+    pub fn contains(self, frame: u64) -> bool {
+        (self.first..=self.last).contains(&frame)
+    }
+
+    /// Whether no frame after this one is wanted.
+    pub fn ends_at(self, frame: u64) -> bool {
+        frame >= self.last
+    }
+}
+
+impl FromStr for FrameRange {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("`{text}`: frames are given as 7, 7-20, 7- or -20, from 1");
+        let number = |digits: &str, open: u64| match digits {
+            "" => Ok(open),
+            digits => digits.parse::<u64>().map_err(|_| wrong()),
+        };
+        let (first, last) = match text.split_once('-') {
+            Some(("", "")) => return Err(wrong()),
+            Some((first, last)) => (number(first, 1)?, number(last, u64::MAX)?),
+            None => {
+                let one = text.parse().map_err(|_| wrong())?;
+                (one, one)
+            }
+        };
+        if first == 0 || first > last { Err(wrong()) } else { Ok(Self { first, last }) }
+    }
+}
+
+/// An opcode, or an operation of any transport.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OpcodePattern {
+    /// One byte.
+    Byte(u8),
+    /// Names that end so, after the transport, without `RDMA_`.
+    Operation(String),
+}
+
+impl OpcodePattern {
+    fn fits(&self, packet: &RdmaPacket<'_>) -> bool {
+        let Some(bth) = packet.bth else { return false };
+        match self {
+            Self::Byte(byte) => bth.opcode == *byte,
+            Self::Operation(name) => {
+                let short = packet.opcode_name().replace("RDMA_", "");
+                operation(&short).is_some_and(|operation| operation == name)
+            }
+        }
+    }
+}
+
+/// The name of an opcode without its transport.
+fn operation(name: &str) -> Option<&str> {
+    name.split_once('_').map(|(_, operation)| operation)
+}
+
+impl FromStr for OpcodePattern {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(byte) = number(text).and_then(|byte| u8::try_from(byte).ok()) {
+            return Ok(Self::Byte(byte));
+        }
+        // The short names of the text form are taken too.
+        let wanted = text.to_ascii_uppercase();
+        let long = |name: &str, short: &str, long: &str| match name.strip_suffix(short) {
+            Some(front) => format!("{front}{long}"),
+            None => name.to_owned(),
+        };
+        let wanted = long(&wanted, "_IMM", "_WITH_IMMEDIATE");
+        let wanted = long(&wanted, "_INV", "_WITH_INVALIDATE");
+        let known = || (0..=255).filter_map(Opcode::from_byte);
+        let short = |name: &str| name.replace("RDMA_", "");
+        let wanted = short(&wanted);
+        if let Some(opcode) = known().find(|opcode| short(opcode.name()) == wanted) {
+            return Ok(Self::Byte(opcode.to_byte()));
+        }
+        if known().any(|opcode| operation(&short(opcode.name())) == Some(wanted.as_str())) {
+            return Ok(Self::Operation(wanted));
+        }
+        Err(format!(
+            "`{text}` is no opcode; names are such as RC_SEND_ONLY, RDMA_READ_REQUEST, CNP"
+        ))
+    }
+}
+
+/// A number in decimal, or hexadecimal after `0x`.
+fn number(text: &str) -> Option<u32> {
+    match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(digits) => u32::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+/// A queue pair's number, of 24 bits.
+pub fn queue_pair(text: &str) -> Result<u32, String> {
+    let found = number(text).filter(|number| *number <= 0x00ff_ffff);
+    found
+        .ok_or_else(|| format!("`{text}`: a queue pair is a number of 24 bits, such as 17 or 0x11"))
+}
+
+/// Whether any filter looks at packets, not only at frame numbers.
+pub fn is_selective(args: &DumpArgs) -> bool {
+    !args.qp.is_empty() || !args.host.is_empty() || !args.opcode.is_empty() || args.bad_icrc
+}
+
+/// Whether a packet, or a frame without one, is to be shown.
+pub fn selects(args: &DumpArgs, frame: &Frame<'_>, packet: Option<&RdmaPacket<'_>>) -> bool {
+    let any_host = || {
+        let hosts = frame.hosts();
+        hosts.is_some_and(|(source, destination)| {
+            args.host.iter().any(|host| *host == source || *host == destination)
+        })
+    };
+    let any_queue_pair = |packet: &RdmaPacket<'_>| {
+        let destination = packet.bth.map(|bth| bth.destination.value());
+        let source = packet.headers.deth.map(|deth| deth.source.value());
+        args.qp.iter().any(|wanted| destination == Some(*wanted) || source == Some(*wanted))
+    };
+    (args.host.is_empty() || any_host())
+        && (args.qp.is_empty() || packet.is_some_and(any_queue_pair))
+        && (args.opcode.is_empty()
+            || packet.is_some_and(|packet| args.opcode.iter().any(|opcode| opcode.fits(packet))))
+        && (!args.bad_icrc || packet.is_some_and(|p| p.icrc.verdict == Verdict::Bad))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges() {
+        let range = |text: &str| text.parse::<FrameRange>();
+        assert_eq!(range("7"), Ok(FrameRange { first: 7, last: 7 }));
+        assert_eq!(range("7-20"), Ok(FrameRange { first: 7, last: 20 }));
+        assert_eq!(range("7-"), Ok(FrameRange { first: 7, last: u64::MAX }));
+        assert_eq!(range("-20"), Ok(FrameRange { first: 1, last: 20 }));
+        for wrong in ["", "-", "0", "9-7", "a", "1-b", "1-2-3"] {
+            assert!(range(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn opcodes() {
+        let pattern = |text: &str| text.parse::<OpcodePattern>();
+        assert_eq!(pattern("rc_send_only"), Ok(OpcodePattern::Byte(0x04)));
+        assert_eq!(pattern("0x81"), Ok(OpcodePattern::Byte(0x81)));
+        assert_eq!(pattern("RC_RDMA_WRITE_LAST_WITH_IMMEDIATE"), Ok(OpcodePattern::Byte(0x09)));
+        assert_eq!(pattern("RC_WRITE_LAST_IMM"), Ok(OpcodePattern::Byte(0x09)));
+        assert_eq!(pattern("XRC_SEND_ONLY_INV"), Ok(OpcodePattern::Byte(0xb7)));
+        let read = OpcodePattern::Operation("READ_REQUEST".to_owned());
+        assert_eq!(pattern("RDMA_READ_REQUEST"), Ok(read));
+        assert_eq!(pattern("CNP"), Ok(OpcodePattern::Byte(0x81)));
+        assert_eq!(pattern("send_only"), Ok(OpcodePattern::Operation("SEND_ONLY".to_owned())));
+        assert!(pattern("SENDS").is_err() && pattern("256").is_err());
+    }
+}

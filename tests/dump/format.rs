@@ -1,0 +1,184 @@
+//! The JSON has exactly the fields of its documentation; text fits its columns.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+use uroce::dissect::{Summary, explain_icrc, fields, json, text};
+
+use super::{captures, each_frame, is_blessed, lines, samples};
+
+/// All paths in a value, lists as `[]`.
+fn paths(prefix: &str, value: &Value, found: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                let path = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
+                found.insert(path.clone());
+                paths(&path, value, found);
+            }
+        }
+        Value::Array(items) => {
+            for item in items.iter().filter(|item| item.is_object()) {
+                paths(&format!("{prefix}[]"), item, found);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn documented() -> BTreeSet<String> {
+    let fixed = fields::FRAME.iter().chain(fields::PACKET).map(|field| field.path.to_owned());
+    fixed.chain(fields::connection_paths()).collect()
+}
+
+#[test]
+fn the_documentation_is_what_the_code_says() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/dump-json.md");
+    if is_blessed() {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, fields::page()).unwrap();
+    }
+    let page = fs::read_to_string(&path).unwrap_or_default();
+    assert!(page == fields::page(), "write docs/dump-json.md anew with UROCE_BLESS=1");
+}
+
+#[test]
+fn every_field_is_documented_and_every_documented_field_occurs() {
+    let mut found = BTreeSet::new();
+    for (_, file) in captures("rxe").into_iter().chain(captures("oddities")) {
+        lines(&file).iter().for_each(|line| paths("", line, &mut found));
+    }
+    let documented = documented();
+    let extra: Vec<_> = found.difference(&documented).collect();
+    assert!(extra.is_empty(), "not in src/dissect/fields.rs: {extra:?}");
+    let missing: Vec<_> = documented.difference(&found).map(String::as_str).collect();
+    // These need several files, pcapng, or messages that no capture has.
+    let elsewhere = |path: &&&str| {
+        ["file", "interface"].contains(path)
+            || ["mad.alternate", "mad.ap_status", "mad.message_received", "mad.service_timeout"]
+                .iter()
+                .any(|front| path.starts_with(front))
+    };
+    let missing: Vec<_> = missing.iter().filter(|path| !elsewhere(path)).collect();
+    assert!(missing.is_empty(), "in no sample: {missing:?}");
+}
+
+#[test]
+fn every_issue_occurs_in_a_sample() {
+    let mut found = BTreeSet::new();
+    for sample in samples::all() {
+        let file = super::build::pcap(sample.link_type, &sample.frames);
+        for line in lines(&file) {
+            let issues = line["issues"].as_array().unwrap().iter();
+            found.extend(issues.map(|issue| issue.as_str().unwrap().to_owned()));
+        }
+    }
+    let all: BTreeSet<_> =
+        uroce::dissect::Issue::ALL.iter().map(|issue| issue.identifier().to_owned()).collect();
+    let missing: Vec<_> = all.difference(&found).collect();
+    assert_eq!(missing, ["too_deep", "unsupported_link_type"], "tests of their own have these");
+}
+
+#[test]
+fn the_summary_counts_what_the_lines_say() {
+    for (name, file) in captures("rxe").into_iter().chain(captures("oddities")) {
+        let mut summary = Summary::default();
+        each_frame(&file, |_, _, frame| summary.count(frame));
+        let mut out = Vec::new();
+        json::write_summary(&mut out, "a \"name\"", &summary);
+        let summary: Value = serde_json::from_slice(&out).unwrap();
+        let lines = lines(&file);
+        let of = |key: &str, value: &str| lines.iter().filter(|l| l[key] == value).count() as u64;
+        for verdict in ["ok", "bad", "unchecked"] {
+            assert_eq!(summary["icrc"][verdict], of("icrc", verdict), "{name}");
+        }
+        let rdma = lines.iter().filter(|line| !line["icrc"].is_null()).count() as u64;
+        assert_eq!(summary["rdma_frames"], rdma, "{name}");
+        assert_eq!(summary["file"], "a \"name\"");
+        let frames: BTreeSet<u64> = lines.iter().map(|l| l["frame"].as_u64().unwrap()).collect();
+        assert_eq!(summary["frames"], frames.len() as u64, "{name}");
+        for (opcode, count) in summary["opcodes"].as_object().unwrap() {
+            let unnamed = if opcode == "UNKNOWN" {
+                lines.iter().filter(|l| !l["icrc"].is_null() && l["opcode"].is_null()).count()
+                    as u64
+            } else {
+                0
+            };
+            assert_eq!(*count, of("opcode", opcode) + unnamed, "{name}: {opcode}");
+        }
+        for (issue, count) in summary["issues"].as_object().unwrap() {
+            let has =
+                |l: &&Value| l["issues"].as_array().unwrap().iter().any(|found| found == issue);
+            assert_eq!(*count, lines.iter().filter(has).count() as u64, "{name}: {issue}");
+        }
+    }
+}
+
+#[test]
+fn each_usual_mistake_is_found() {
+    use uroce::dissect::Mistake::*;
+    let expected = [
+        vec![PadLeftOut],
+        vec![ByteOrder],
+        vec![
+            ClassNotMasked,
+            HopLimitNotMasked,
+            HeaderChecksumNotMasked,
+            UdpChecksumNotMasked,
+            CongestionNotMasked,
+        ],
+        vec![Castagnoli],
+        vec![FrameCheckSequence],
+        vec![],
+    ];
+    let (_, file) = captures("oddities").into_iter().find(|(n, _)| n == "icrc-mistakes").unwrap();
+    each_frame(&file, |number, _, frame| {
+        let packet = frame.packets().next().unwrap();
+        let explained = explain_icrc(frame, &packet).unwrap();
+        assert_eq!(explained.mistakes, expected[number as usize - 1], "frame {number}");
+    });
+}
+
+#[test]
+fn the_running_crc_ends_in_the_computed_one() {
+    for (name, file) in captures("rxe").into_iter().chain(captures("oddities")) {
+        each_frame(&file, |number, _, frame| {
+            for packet in frame.packets() {
+                let Some(explained) = explain_icrc(frame, &packet) else { continue };
+                let last = explained.parts.last().unwrap().running;
+                // A frame whose lengths were left to the card has other ones on the wire.
+                if name != "offload" {
+                    assert_eq!((!last).to_le_bytes(), explained.computed, "{name} {number}");
+                }
+                assert_eq!(packet.icrc.wire, Some(explained.wire));
+                assert!(explained.mistakes.is_empty() || explained.computed != explained.wire);
+            }
+        });
+    }
+}
+
+#[test]
+fn lines_say_it_in_words() {
+    let said = |file: &str, number: u64| {
+        let (_, file) = captures("rxe").into_iter().find(|(name, _)| name == file).unwrap();
+        let mut said = String::new();
+        each_frame(&file, |frame, _, dissected| {
+            if frame == number {
+                let line = text::line(dissected, dissected.packets().next().as_ref());
+                said = format!("{}|{}|{}", line.what, line.notable, line.wrong);
+            }
+        });
+        said
+    };
+    assert_eq!(said("rc-rnr", 2), "RC_ACKNOWLEDGE qp 0x2e psn 655360 msn 0|RNR NAK: wait 0.64 ms|");
+    assert_eq!(
+        said("err-rkey-write", 2),
+        "RC_ACKNOWLEDGE qp 0x31 psn 655360 msn 0|NAK: remote access error|"
+    );
+    assert_eq!(
+        said("cm-reject", 2),
+        "UD_SEND_ONLY CM REJ invalid service ID: nobody listens there||"
+    );
+}

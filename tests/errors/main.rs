@@ -1,0 +1,76 @@
+//! Errors explain themselves: each one happens here, and its sentence is the one that
+//! `docs/errors.md` promises, numbers aside.
+
+#[path = "../pair/mod.rs"]
+mod pair;
+#[path = "../xrc/mod.rs"]
+mod xrc;
+
+mod calls;
+mod document;
+mod ends;
+mod events;
+mod extended;
+mod history;
+mod local;
+mod requester;
+mod responder;
+mod sockets;
+mod world;
+
+use document::{Document, normal};
+
+/// A row's name, and what happens.
+pub type Case = (&'static str, fn() -> String);
+
+/// Every case of every kind.
+fn cases() -> Vec<Case> {
+    let kinds = [requester::CASES, responder::CASES, local::CASES, ends::CASES];
+    [&kinds[..], &[calls::CASES, events::CASES, extended::CASES]].concat().concat()
+}
+
+#[test]
+fn every_row_of_the_document_is_what_happens() {
+    let document = Document::read();
+    let mut wrong = Vec::new();
+    for (code, happen) in cases() {
+        let text = happen();
+        match document.sentence(code) {
+            None => wrong.push(format!("{code}: no row; it says\n{text}")),
+            Some(row) if normal(row) != normal(&text) => {
+                wrong.push(format!("{code}: the row says\n{row}\nand it is\n{text}"));
+            }
+            Some(_) => {}
+        }
+    }
+    assert!(wrong.is_empty(), "{} wrong:\n\n{}", wrong.len(), wrong.join("\n\n"));
+    println!("{} errors happened, each with the sentence of its row", cases().len());
+}
+
+#[test]
+fn every_row_has_a_case_and_every_error_has_a_row() {
+    let document = Document::read();
+    let mut names: Vec<&str> = cases().iter().map(|(code, _)| *code).collect();
+    names.sort_unstable();
+    let twice = names.windows(2).find(|pair| pair[0] == pair[1]);
+    assert_eq!(twice, None, "a case has one name");
+    let without: Vec<&str> =
+        document.codes().filter(|code| names.binary_search(code).is_err()).collect();
+    assert!(without.is_empty(), "rows without a case: {without:?}");
+    let expected = document::expected_codes();
+    let missing: Vec<&String> =
+        expected.iter().filter(|code| document.sentence(code).is_none()).collect();
+    assert!(missing.is_empty(), "errors without a row: {missing:?}");
+    let rows = document.codes().count();
+    assert_eq!(rows, expected.len(), "no row is of something that does not exist");
+}
+
+#[test]
+fn every_status_has_a_row_or_is_never_given() {
+    let document = Document::read();
+    for status in document::statuses() {
+        let given = document.codes().any(|code| document.status_of(code).contains(&status));
+        let never = document.never_given().contains(&status);
+        assert!(given != never, "status {status}: rows {given}, listed as never given {never}");
+    }
+}
