@@ -12,6 +12,9 @@
 //! context while a queue pair exists ends nothing. Whoever posts or polls also drives the protocol,
 //! and a background thread does so while nobody does (see [`crate::software`]).
 //!
+//! Who waits can block ([`CompletionQueue::wait`]), sleep on a descriptor ([`CompletionChannel`]), or
+//! await a future on any executor ([`CompletionQueue::next`], [`Context::next_event`]).
+//!
 //! Work requests and completions are the types of [`crate::queue`], re-exported here.
 
 mod address;
