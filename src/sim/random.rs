@@ -88,7 +88,7 @@ pub(super) fn scenario(seed: u64) -> Scenario {
         zone: ZONE,
         target: TARGET,
     };
-    add_variety(&mut scenario, &mut Rng::new(seed ^ 0x0ca1_10f5_a11_50_75));
+    add_variety(&mut scenario, &mut Rng::new(seed ^ 0x00ca_110f_5a11_5075));
     if rng.chance(1, 4) {
         add_defects(&mut scenario, &mut rng);
     }
