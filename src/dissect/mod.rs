@@ -62,7 +62,7 @@ pub use mpa::Mpa;
 pub use packet::{ExtendedHeaders, Icrc, RdmaPacket, Verdict};
 pub use summary::Summary;
 pub use tunnel::Tunnel;
-pub use why::{Explanation, Mistake, explain_icrc};
+pub use why::{Explanation, Mistake, explain_icrc, explain_value};
 
 use crate::pcap::LinkType;
 use crate::wire::ROCE_PORT;

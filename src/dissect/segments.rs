@@ -71,8 +71,7 @@ impl<'a> Frame<'a> {
     fn may_be_several(&self, body: Span<'a>) -> bool {
         let first = self.first.unwrap_or_default();
         body.length() >= 2 * MIN_PACKET
-            && (first.icrc.verdict != Verdict::Ok)
-            && (body.missing == 0 || body.length() > MAX_PACKET)
+            && first.icrc.verdict != Verdict::Ok
             && !self.issues.contains(Issue::UdpLengthMismatch)
     }
 
@@ -127,7 +126,7 @@ impl<'a> Frame<'a> {
 /// The only size for which the BTHs continue one another.
 fn proven(body: Span<'_>) -> Option<Burst> {
     let first = bth_at(body, 0)?;
-    let largest = (body.length() - MIN_PACKET).min(MAX_PACKET);
+    let largest = (body.length() - MIN_PACKET).min(MAX_PACKET).min(body.bytes.len());
     let mut found = None;
     for size in (MIN_PACKET..=largest).step_by(4) {
         // The second BTH decides nearly always; the rest is looked at only then.

@@ -28,9 +28,9 @@ pub struct Explanation {
     pub parts: Vec<Part>,
     /// The result in wire order.
     pub computed: [u8; 4],
-    /// What the packet has.
+    /// What is explained: what the packet has, or a value given.
     pub wire: [u8; 4],
-    /// The mistakes that give what the packet has; empty if it is right or if none does.
+    /// The mistakes that give `wire`; empty if it is right or if none does.
     pub mistakes: Vec<Mistake>,
 }
 
@@ -136,7 +136,16 @@ const MASKS: [Mistake; 5] = [
 /// Explains the ICRC of a packet that is whole in its frame; nothing for others, and for packets
 /// that segmentation offload left in one frame.
 pub fn explain_icrc(frame: &Frame<'_>, packet: &RdmaPacket<'_>) -> Option<Explanation> {
-    let (wire, computed) = (packet.icrc.wire?, packet.icrc.computed?);
+    explain_value(frame, packet, packet.icrc.wire?)
+}
+
+/// The same for a value, in wire order, that somebody else has come to for this packet.
+pub fn explain_value(
+    frame: &Frame<'_>,
+    packet: &RdmaPacket<'_>,
+    wire: [u8; 4],
+) -> Option<Explanation> {
+    let computed = packet.icrc.computed?;
     if packet.segment.is_some() {
         return None;
     }

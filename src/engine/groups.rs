@@ -168,7 +168,8 @@ impl Engine {
     }
 
     /// A packet to a group, whose ICRC is right: every member gets a copy. What a member cannot take
-    /// is counted as it would be if the packet had come to it alone.
+    /// is counted as it would be if the packet had come to it alone. A congestion mark is counted and
+    /// not answered: there is no one way to a group that its sender could be slow on.
     pub(super) fn handle_group_packet(
         &mut self,
         now: Instant,

@@ -9,6 +9,9 @@ const MAGIC: [u8; 2] = [0x1f, 0x8b];
 type Whole<R> = Chain<Cursor<Vec<u8>>, R>;
 
 /// A reader of plain bytes over a file that may be compressed by gzip, in one or several members.
+///
+/// What is wrong with the compressed data comes as an error of kind `UnexpectedEof` (cut),
+/// `InvalidInput` or `InvalidData` (damaged); all other kinds are the reader's own.
 #[derive(Debug)]
 pub struct Decompressed<R>(Kind<R>);
 
@@ -32,16 +35,6 @@ impl<R: Read> Decompressed<R> {
             true => Kind::Gzip(Box::new(MultiGzDecoder::new(whole))),
             false => Kind::Plain(whole),
         }))
-    }
-
-    /// Whether `error`, which reading gave, tells of the compressed data and not of the reader:
-    /// the file is cut or damaged.
-    pub fn is_damage(&self, error: &io::Error) -> bool {
-        let of_data = matches!(
-            error.kind(),
-            io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput
-        );
-        matches!(self.0, Kind::Gzip(_)) && of_data
     }
 }
 

@@ -2,12 +2,13 @@
 //! no effect.
 
 /// Variables that have an effect, and those that only tests look at.
-const KNOWN: [&str; 8] = [
+const KNOWN: [&str; 9] = [
     "UROCE_DEVICE",
     "UROCE_LINK",
     "UROCE_PROVIDER",
     "UROCE_PCAP",
     "UROCE_FAULT",
+    "UROCE_CONGESTION",
     "UROCE_TRACE",
     "UROCE_STRICT",
     "UROCE_RECEIVE_BUFFER",

@@ -7,6 +7,9 @@ use std::path::Path;
 use serde_json::Value;
 use uroce::dissect::{Summary, explain_icrc, fields, json, text};
 
+use uroce::pcap::LinkType;
+
+use super::build::{Ip4, packet, payload, roce4_with, tagged};
 use super::{captures, each_frame, is_blessed, lines, samples};
 
 /// All paths in a value, lists as `[]`.
@@ -139,6 +142,68 @@ fn each_usual_mistake_is_found() {
         let explained = explain_icrc(frame, &packet).unwrap();
         assert_eq!(explained.mistakes, expected[number as usize - 1], "frame {number}");
     });
+}
+
+/// Each mistake made by hand in one frame with everything that it needs, alone and with the bytes
+/// in the other order.
+#[test]
+fn every_mistake_is_told_from_the_others() {
+    use uroce::dissect::{Dissector, Mistake, explain_value};
+    let ip = Ip4 { tos: 0x0a, ..Ip4::default() };
+    let mut inside = roce4_with(&ip, &packet(0x04, 100, &[], &payload(30)));
+    inside[26..28].copy_from_slice(&[0x12, 0x34]);
+    let mut frame = tagged(&[(0x8100, 5)], 0x0800, &inside);
+    frame.extend([1, 2, 3, 4, 5, 6]);
+    let right = frame[18..18 + inside.len() - 4].to_vec();
+    let masked = [(1, 0xff), (8, 0xff), (10, 0xff), (11, 0xff), (26, 0xff), (27, 0xff), (32, 0xff)];
+    let with = |skip: &[usize], change: &dyn Fn(&mut Vec<u8>)| {
+        let mut bytes = right.clone();
+        for (at, ones) in masked.iter().filter(|(at, _)| !skip.contains(at)) {
+            bytes[*at] |= ones;
+        }
+        change(&mut bytes);
+        bytes
+    };
+    let ones = [0xff; 8];
+    let plain = with(&[], &|_| {});
+    let crc = |parts: &[&[u8]]| crc32fast::hash(&parts.concat());
+    let zeroed = |range: std::ops::Range<usize>| with(&[], &|bytes| bytes[range.clone()].fill(0));
+    let values = [
+        (Mistake::PadLeftOut, crc(&[&ones, &plain[..plain.len() - 2]])),
+        (Mistake::ClassNotMasked, crc(&[&ones, &with(&[1], &|_| {})])),
+        (Mistake::HopLimitNotMasked, crc(&[&ones, &with(&[8], &|_| {})])),
+        (Mistake::HeaderChecksumNotMasked, crc(&[&ones, &with(&[10, 11], &|_| {})])),
+        (Mistake::UdpChecksumNotMasked, crc(&[&ones, &with(&[26, 27], &|_| {})])),
+        (Mistake::CongestionNotMasked, crc(&[&ones, &with(&[32], &|_| {})])),
+        (
+            Mistake::ZeroMasks,
+            crc(&[&ones, &with(&[], &|bytes| masked.iter().for_each(|(at, _)| bytes[*at] = 0))]),
+        ),
+        (Mistake::LinkHeaderLeftOut, crc(&[&plain])),
+        (Mistake::EthernetIncluded, crc(&[&ones, &frame[..18], &plain])),
+        (Mistake::VlanIncluded, crc(&[&ones, &frame[12..16], &plain])),
+        (
+            Mistake::TrailerIncluded,
+            crc(&[&ones, &plain, &frame[18 + right.len()..frame.len() - 4]]),
+        ),
+        (Mistake::FrameCheckSequence, crc(&[&frame[..18], &right])),
+        (Mistake::NotComplemented, !crc(&[&ones, &plain])),
+        (Mistake::IpLengthZero, crc(&[&ones, &zeroed(2..4)])),
+        (Mistake::UdpLengthZero, crc(&[&ones, &zeroed(24..26)])),
+        (Mistake::IdentificationZero, crc(&[&ones, &zeroed(4..6)])),
+    ];
+    let mut dissector = Dissector::new();
+    let dissected = dissector.dissect(LinkType::ETHERNET, frame.len() as u32, &frame);
+    let found = dissected.packets().next().unwrap();
+    let mistakes = |wire| explain_value(&dissected, &found, wire).unwrap().mistakes;
+    for (mistake, value) in values {
+        assert_eq!(mistakes(value.to_le_bytes()), [mistake]);
+        let mut both = vec![mistake, Mistake::ByteOrder];
+        both.sort_unstable();
+        assert_eq!(mistakes(value.to_be_bytes()), both);
+    }
+    // CRC-32C and the order alone are in the sample of mistakes.
+    assert_eq!(values.len() + 2, Mistake::ALL.len());
 }
 
 #[test]

@@ -360,6 +360,18 @@ fn offload() -> Sample {
             segment(3, "RC_RDMA_WRITE_LAST", 100),
         ]
     };
+    let cut_after_two = (cut(frame.clone(), 14 + 28 + 1040 + 60), {
+        let mut lines = segments();
+        lines.iter_mut().for_each(|line| line["issues"] = json!(["truncated"]));
+        lines.iter_mut().skip(1).for_each(|line| line["icrc"] = json!("unchecked"));
+        for line in &mut lines[2..] {
+            line["opcode"] = Value::Null;
+            line["psn"] = Value::Null;
+            line["payload_length"] = Value::Null;
+        }
+        lines.iter_mut().skip(1).for_each(|line| line["ip_id"] = json!(0xfffe));
+        lines
+    });
     let mut damaged = frame.clone();
     damaged[14 + 28 + 1040 + 500] ^= 1;
     let mut one_bad = segments();
@@ -380,6 +392,7 @@ fn offload() -> Sample {
         ETHERNET,
         vec![
             (whole(frame), segments()),
+            cut_after_two,
             (whole(unfilled), segments()),
             (whole(no_lengths), segments()),
             (whole(damaged), one_bad),

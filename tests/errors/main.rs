@@ -54,6 +54,11 @@ fn every_row_has_a_case_and_every_error_has_a_row() {
     names.sort_unstable();
     let twice = names.windows(2).find(|pair| pair[0] == pair[1]);
     assert_eq!(twice, None, "a case has one name");
+    let mut sentences: Vec<String> =
+        document.codes().filter_map(|code| document.sentence(code)).map(normal).collect();
+    sentences.sort_unstable();
+    let same = sentences.windows(2).find(|pair| pair[0] == pair[1]);
+    assert!(same.is_none(), "two rows say the same: {same:?}");
     let without: Vec<&str> =
         document.codes().filter(|code| names.binary_search(code).is_err()).collect();
     assert!(without.is_empty(), "rows without a case: {without:?}");

@@ -24,6 +24,7 @@ mod queues;
 mod registration;
 mod requester_answers;
 mod responder_faults;
+mod rules;
 mod segmentation;
 mod sequence;
 mod states;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use uroce::engine::{ControlError, ModifyError};
+use uroce::engine::{ControlError, ModifyError, XrcOpen};
 use uroce::queue::Attribute::{self, AlternatePath, CurrentState, PathMigrationState};
 use uroce::queue::QueuePairState::{self, Error, Init, Reset, Rtr, Rts, Sqd, Sqe};
 use uroce::queue::{
@@ -15,12 +15,12 @@ use uroce::wire::{Lkey, Psn, QKey, Qpn};
 use crate::harness::{Event, PEER, QKEY, SOURCE, Setup, Story};
 
 /// The kinds that the table has.
-const KINDS: [(&str, QueuePairKind); 3] =
-    [("rc", QueuePairKind::Rc), ("uc", QueuePairKind::Uc), ("ud", QueuePairKind::Ud)];
-/// Kinds of the table that the engine does not have, and why.
-const ABSENT: [(&str, &str); 2] = [
-    ("xrc_ini", "comes with XRC; creating one is refused"),
-    ("xrc_tgt", "comes with XRC; creating one is refused"),
+const KINDS: [(&str, QueuePairKind); 5] = [
+    ("rc", QueuePairKind::Rc),
+    ("uc", QueuePairKind::Uc),
+    ("ud", QueuePairKind::Ud),
+    ("xrc_ini", QueuePairKind::XrcInitiator),
+    ("xrc_tgt", QueuePairKind::XrcTarget),
 ];
 
 type Needs = (Vec<Attribute>, Vec<Attribute>);
@@ -52,18 +52,42 @@ fn table(kind: &str) -> BTreeMap<(QueuePairState, QueuePairState), Needs> {
 }
 
 fn states_of(kind: QueuePairKind) -> Vec<QueuePairState> {
-    let has_sqe = kind != QueuePairKind::Rc;
+    let has_sqe = [QueuePairKind::Uc, QueuePairKind::Ud].contains(&kind);
     QueuePairState::ALL.into_iter().filter(|state| *state != Sqe || has_sqe).collect()
 }
 
 fn in_state(kind: QueuePairKind, state: QueuePairState) -> Story {
     let through = if state == Sqe { Rts } else { state };
-    let mut s = Story::new(Setup { kind, state: through, ..Setup::default() });
+    let mut s = match kind {
+        QueuePairKind::XrcInitiator | QueuePairKind::XrcTarget => extended(kind, through),
+        _ => Story::new(Setup { kind, state: through, ..Setup::default() }),
+    };
     if state == Sqe {
         fail_a_send(&mut s);
     }
     assert_eq!(s.state(), state);
     s
+}
+
+/// An end of an extended reliable connection.
+fn extended(kind: QueuePairKind, state: QueuePairState) -> Story {
+    let mut s = Story::new(Setup { pairs: 0, state, ..Setup::default() });
+    if kind == QueuePairKind::XrcTarget {
+        let domain = s.engine.open_xrc_domain(&XrcOpen::default()).unwrap();
+        let pair = s.engine.create_xrc_target(domain).unwrap();
+        s.adopt(pair);
+        expect_last_receive(&mut s, state);
+    } else {
+        s.add_pair_of(kind);
+    }
+    s
+}
+
+/// Who has only receives of others tells in the error state that it takes no more of them.
+fn expect_last_receive(s: &mut Story, state: QueuePairState) {
+    if s.pairs[0].kind() == QueuePairKind::XrcTarget && state == Error {
+        s.expect_event(Event::LastReceive(0));
+    }
 }
 
 /// The send queue fails by a wrong key.
@@ -144,6 +168,9 @@ fn accepted(
     if attributes.contains(&Attribute::DrainNotification) {
         s.expect_event(Event::Drained(0));
     }
+    if from != Error {
+        expect_last_receive(&mut s, to);
+    }
     s.expect_nothing();
 }
 
@@ -152,15 +179,14 @@ fn is_migration(attribute: &Attribute) -> bool {
 }
 
 #[test]
-fn the_table_and_the_lists_of_kinds_name_the_same_kinds() {
+fn the_table_and_the_list_of_kinds_name_the_same_kinds() {
     let mut named: Vec<&str> = include_str!("../data/transitions.csv")
         .lines()
         .skip(1)
         .map(|line| line.split(',').next().unwrap())
         .collect();
     named.dedup();
-    let known = KINDS.iter().map(|(name, _)| *name).chain(ABSENT.iter().map(|(name, _)| *name));
-    assert_eq!(named, known.collect::<Vec<_>>());
+    assert_eq!(named, KINDS.map(|(name, _)| name));
 }
 
 #[test]

@@ -378,3 +378,20 @@ fn the_senders_queue_key_is_its_own_where_the_requests_has_bit_31() {
         });
     }
 }
+
+#[test]
+fn the_partition_key_is_judged_before_the_queue_key_and_that_before_the_rest() {
+    // Each with everything behind it wrong as well: another opcode's shape, no receive.
+    ud().tell(|s| {
+        let other = QKey::new(QKEY.value() ^ 1);
+        s.deliver(send_only(0, &theirs(0, 8)).ud(other, SENDER).pkey(0x7ffe));
+        s.expect_nothing();
+        assert_eq!((s.count(DropPkeyMismatch), drops(s)), (1, 1));
+        s.deliver(send_only(0, &theirs(0, 8)).ud(other, SENDER));
+        s.expect_nothing();
+        assert_eq!((s.count(DropQkeyMismatch), drops(s)), (1, 2));
+        s.deliver(datagram(8));
+        s.expect_nothing();
+        assert_eq!((s.count(DropNoReceive), drops(s)), (1, 3));
+    });
+}

@@ -119,6 +119,16 @@ pub fn queue_pair(text: &str) -> Result<u32, String> {
         .ok_or_else(|| format!("`{text}`: a queue pair is a number of 24 bits, such as 17 or 0x11"))
 }
 
+/// Four bytes in wire order.
+pub fn icrc(text: &str) -> Result<[u8; 4], String> {
+    let digits = text.replace([' ', ':'], "");
+    let is_whole = digits.len() == 8 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let found = u32::from_str_radix(&digits, 16).ok().filter(|_| is_whole);
+    found
+        .map(u32::to_be_bytes)
+        .ok_or_else(|| format!("`{text}`: an ICRC is eight hexadecimal digits"))
+}
+
 /// Whether any filter looks at packets, not only at frame numbers.
 pub fn is_selective(args: &DumpArgs) -> bool {
     !args.qp.is_empty() || !args.host.is_empty() || !args.opcode.is_empty() || args.bad_icrc

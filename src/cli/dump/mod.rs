@@ -42,6 +42,9 @@ pub struct DumpArgs {
     /// is wrong
     #[arg(short = 'x', long, conflicts_with_all = ["json", "summary"])]
     hex: bool,
+    /// With -x: explain this value, eight digits in wire order, that you compute for the packet
+    #[arg(long, value_name = "HEX", requires = "hex", value_parser = filter::icrc)]
+    my_icrc: Option<[u8; 4]>,
     /// Only packets to this queue pair, or datagrams from it; may be given several times
     #[arg(long, value_name = "NUMBER", value_parser = filter::queue_pair)]
     qp: Vec<u32>,
@@ -76,6 +79,9 @@ datagram RoCEv2; --port adds others.
 
 An ICRC is unchecked, neither right nor wrong, where a frame is cut or a fragment. Identifiers of
 issues are explained in docs/dump-json.md, and in the output of -v.
+
+-x answers \"why is my CRC different?\": where the ICRC in a packet (or that of --my-icrc) is not the
+right one, the usual mistakes are tried, and the one that gives exactly these bytes is named.
 
 Exit status: 0 whatever the frames hold; 1 if a file is damaged or cut (what lies before is shown),
 or with --check if a frame is wrong; 2 if a file cannot be read or for wrong usage.

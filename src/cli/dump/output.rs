@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind, StdoutLock, Write};
 
 use uroce::dissect::json::{self, Position};
 use uroce::dissect::text::{self, Line};
-use uroce::dissect::{Dissector, Frame, RdmaPacket, Summary, explain_icrc};
+use uroce::dissect::{Dissector, Frame, RdmaPacket, Summary, explain_icrc, explain_value};
 use uroce::pcap::{Record, Timestamp};
 
 use super::super::output::Failure;
@@ -167,7 +167,10 @@ impl<'a> Output<'a> {
             }
         }
         if self.args.hex {
-            let explained = packet.and_then(|packet| explain_icrc(frame, packet));
+            let explained = packet.and_then(|packet| match self.args.my_icrc {
+                Some(value) => explain_value(frame, packet, value),
+                None => explain_icrc(frame, packet),
+            });
             let lines = match explained {
                 Some(explained) => text::explanation(&explained),
                 None => text::frame_bytes(frame),

@@ -3,10 +3,10 @@
 use std::fmt::Write;
 
 use super::super::frame::Envelope;
-use super::super::json::ecn_name;
+use super::super::json::{ecn_name, nak_name};
 use super::super::{CmValue, Frame, RdmaPacket, Tunnel};
 use super::line::mac;
-use crate::wire::{Bth, Network, VlanTag};
+use crate::wire::{Bth, Network, Syndrome, VlanTag};
 
 /// The columns of the names.
 const NAME: usize = 12;
@@ -254,6 +254,19 @@ const fn yes(flag: bool) -> &'static str {
     if flag { "yes" } else { "no" }
 }
 
+/// A syndrome in words.
+fn syndrome(syndrome: Syndrome) -> String {
+    match syndrome.meaning() {
+        Syndrome::Ack(credits) => match credits.count() {
+            Some(count) => format!("ACK, {count} credits"),
+            None => "ACK, no limit of credits".to_owned(),
+        },
+        Syndrome::RnrNak(timer) => format!("RNR NAK, wait {} ms", timer.nanos() as f64 / 1e6),
+        Syndrome::Nak(code) => format!("NAK, {}", nak_name(code).replace('_', " ")),
+        Syndrome::Reserved(_) => "reserved".to_owned(),
+    }
+}
+
 fn extended(lines: &mut Vec<String>, packet: &RdmaPacket<'_>) {
     let headers = &packet.headers;
     if let Some(rdeth) = headers.rdeth {
@@ -277,7 +290,7 @@ fn extended(lines: &mut Vec<String>, packet: &RdmaPacket<'_>) {
     }
     if let Some(aeth) = headers.aeth {
         let byte = aeth.syndrome.to_byte();
-        entry(lines, "AETH", &format!("syndrome 0x{byte:02x}, {:?}", aeth.syndrome.meaning()));
+        entry(lines, "AETH", &format!("syndrome 0x{byte:02x}: {}", syndrome(aeth.syndrome)));
         entry(lines, "", &format!("{}  kind", bits(byte, 1, 2)));
         entry(lines, "", &format!("{}  code {}", bits(byte, 3, 5), byte & 0x1f));
         entry(lines, "", &format!("MSN {}", aeth.msn.value()));

@@ -19,13 +19,12 @@ pub fn explanation(explained: &Explanation) -> Vec<String> {
     let complement = u32::from_le_bytes(explained.computed);
     lines.push(format!("  complement  0x{complement:08x}, least significant byte first:"));
     lines.push(format!("  computed    {}", wire_order(&explained.computed)));
-    lines.push(format!("  in packet   {}", wire_order(&explained.wire)));
+    lines.push(format!("  found       {}", wire_order(&explained.wire)));
     if explained.computed == explained.wire {
         return lines;
     }
     if explained.mistakes.is_empty() {
-        lines
-            .push("  cause       none of the usual mistakes gives this: bytes were damaged".into());
+        lines.push("  cause       no usual mistake gives this: the packet was damaged".to_owned());
     }
     for mistake in &explained.mistakes {
         lines.push(format!("  cause       {}", mistake.text()));

@@ -280,6 +280,7 @@ fn a_wrong_request_fails_with_its_own_status_and_everything_after_it_is_flushed(
         let request = model(1, Action::Write(None), CompletionKind::Write, b"x");
         court.post(&SendModel { defect: Some(Defect::RemoteKey), ..request });
         court.post(&model(2, Action::Local, CompletionKind::LocalInvalidate, b""));
+        court.oracle.notice(court.queues[1], Notice::AccessError).unwrap();
         let first = court.sent(completion(1, CompletionKind::Write, status));
         (court, first)
     };

@@ -10,6 +10,7 @@
 
 use super::requester::Outstanding;
 use super::responder::Responder;
+use crate::queue::QueuePairKind;
 use crate::transport::context::Base;
 use crate::transport::requests::consumes_receive;
 use crate::transport::segment::Class;
@@ -59,7 +60,9 @@ impl Responder {
     /// What an answer with the number `msn` says about receives, which may be older than the newest
     /// message. Those of a shared queue may be gone the next moment: they are not promised.
     pub(super) fn credits(&self, base: &Base, msn: Msn) -> Credits {
-        if !base.finite_credits || base.queues.shares_receives() {
+        let has_own_receives =
+            base.queues.kind() == QueuePairKind::Rc && !base.queues.shares_receives();
+        if !base.finite_credits || !has_own_receives {
             return Credits::UNLIMITED;
         }
         let posted = base.queues.receive.posted() + u32::from(self.has_claimed());

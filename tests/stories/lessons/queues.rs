@@ -1,14 +1,15 @@
 //! Lessons about queues, states and what applications are told.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use uroce::engine::ControlError;
+use uroce::engine::{ControlError, GroupError};
 use uroce::queue::CompletionStatus::{Success, WorkRequestFlushed};
-use uroce::queue::QueuePairAttributes;
 use uroce::queue::QueuePairState::Error;
+use uroce::queue::{QueuePairAttributes, QueuePairKind};
 use uroce::wire::NakCode;
 
-use crate::harness::{SERVED, ack, nak, story, theirs, write_only};
+use crate::harness::{SERVED, Setup, ack, nak, story, theirs, write_only};
 
 #[test]
 fn lesson_30_an_error_flushes_both_queues() {
@@ -31,7 +32,7 @@ fn lesson_30_an_error_flushes_both_queues() {
 }
 
 #[test]
-fn lesson_35_a_completion_queue_in_use_cannot_be_destroyed() {
+fn lesson_35_what_is_in_use_cannot_be_destroyed() {
     story(|s| {
         for queue in [Arc::clone(&s.send_completions), Arc::clone(&s.receive_completions)] {
             let refused = s.engine.destroy_completion_queue(&queue);
@@ -39,6 +40,16 @@ fn lesson_35_a_completion_queue_in_use_cannot_be_destroyed() {
         }
         s.deliver(write_only(0, s.reth(SERVED, 8), &theirs(0, 8)).asking());
         s.expect(ack(0, 1));
+    });
+    // Nor can a queue pair in a multicast group (C11-17, o10-2.2.3).
+    let setup = Setup { kind: QueuePairKind::Ud, ..Setup::default() };
+    setup.tell(|s| {
+        let (number, group) = (s.number(), IpAddr::from([239, 1, 2, 3]));
+        s.engine.attach_multicast(number, group).unwrap();
+        let refused = s.engine.destroy_queue_pair(number);
+        assert_eq!(refused, Err(GroupError::Attached { number, groups: 1 }.into()));
+        s.engine.detach_multicast(number, group).unwrap();
+        assert_eq!(s.engine.destroy_queue_pair(number), Ok(()));
     });
 }
 
