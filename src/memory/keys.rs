@@ -11,10 +11,10 @@
 use std::collections::{HashMap, VecDeque};
 
 use super::access::Access;
-use super::demand;
 use super::denial::Grant;
 use super::error::{KeyFault, RegisterError};
 use super::region::{AtomicChange, Backing};
+use super::registration::{ADDRESSING, base_of, check};
 use super::window::{Window, WindowKind};
 use crate::rng::Rng;
 use crate::wire::{Qpn, Rkey};
@@ -50,33 +50,21 @@ impl Accessor {
     }
 }
 
-/// What a re-registration changes; what is not given stays.
-#[derive(Debug, Default)]
-pub(crate) struct RegionChange {
-    /// The memory, and the address by which its first byte is named.
-    pub(crate) translation: Option<(Backing, u64)>,
-    pub(crate) domain: Option<DomainId>,
-    pub(crate) access: Option<Access>,
-}
-
 #[derive(Debug)]
 pub(super) struct Region {
     pub(super) backing: Backing,
     /// The address by which work requests name the first byte.
-    base: u64,
+    pub(super) base: u64,
     pub(super) domain: DomainId,
     pub(super) access: Access,
     /// Cleared by an invalidation; the region still exists until it is deregistered.
-    valid: bool,
+    pub(super) valid: bool,
     /// Windows that are bound to it.
-    windows: u32,
+    pub(super) windows: u32,
 }
 
-/// Rights that say how memory is reached and named, and nothing of who may.
-const ADDRESSING: Access = Access::ON_DEMAND.and(Access::ZERO_BASED);
-
 impl Region {
-    fn addressing(&self) -> u32 {
+    pub(super) fn addressing(&self) -> u32 {
         self.access.bits() & ADDRESSING.bits()
     }
 
@@ -90,7 +78,7 @@ impl Region {
 }
 
 #[derive(Debug)]
-enum Content {
+pub(super) enum Content {
     Region(Region),
     Window(Window),
 }
@@ -104,7 +92,7 @@ struct Entry {
 
 /// What an index is used for, for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     Region = 0,
     Window = 1,
 }
@@ -168,43 +156,6 @@ impl KeyTable {
         Ok(self.put(index, Content::Region(region)))
     }
 
-    /// Changes a registration, which gets a new key; the old one is dead. If that is refused, the
-    /// registration is as it was. The caller has made sure that no windows are bound to it.
-    pub(crate) fn reregister(
-        &mut self,
-        key: u32,
-        change: RegionChange,
-    ) -> Result<u32, RegisterError> {
-        if change.translation.is_none() && change.domain.is_none() && change.access.is_none() {
-            return Err(RegisterError::NothingToChange);
-        }
-        let old = self.registered(key).ok_or(RegisterError::NoSuchRegion)?;
-        let domain = change.domain.unwrap_or(old.domain);
-        let access = change.access.unwrap_or(old.access);
-        match &change.translation {
-            Some((backing, base)) => check(backing, base_of(*base, access), access)?,
-            None => {
-                if old.addressing() != access.bits() & ADDRESSING.bits() {
-                    return Err(RegisterError::AddressingChanged);
-                }
-                check(&old.backing, old.base, access)?;
-            }
-        }
-        // Where no other index is left, the generation alone tells old and new apart.
-        let old_index = key >> 8;
-        let index = self.take_index(Kind::Region).unwrap_or(old_index);
-        let Some(Content::Region(old)) = self.take(old_index) else {
-            return Err(RegisterError::NoSuchRegion);
-        };
-        let (backing, base) = change.translation.unwrap_or((old.backing, old.base));
-        if index != old_index {
-            self.pools[Kind::Region as usize].free.push_back(old_index);
-        }
-        let base = base_of(base, access);
-        let region = Region { backing, base, domain, access, valid: true, windows: 0 };
-        Ok(self.put(index, Content::Region(region)))
-    }
-
     /// A new window, which grants nothing yet. Its key's low 8 bits are where the application may
     /// go on from.
     pub(crate) fn allocate_window(
@@ -216,21 +167,21 @@ impl KeyTable {
         Ok(Rkey::new(self.put(index, Content::Window(Window::new(kind, domain)))))
     }
 
-    fn put(&mut self, index: u32, content: Content) -> u32 {
+    pub(super) fn put(&mut self, index: u32, content: Content) -> u32 {
         let entry = &mut self.entries[index as usize];
         entry.content = Some(content);
         index << 8 | u32::from(entry.generation)
     }
 
     /// Empties an entry; keys that named it name nothing.
-    fn take(&mut self, index: u32) -> Option<Content> {
+    pub(super) fn take(&mut self, index: u32) -> Option<Content> {
         let entry = self.entries.get_mut(index as usize)?;
         let content = entry.content.take()?;
         entry.generation = entry.generation.wrapping_add(1);
         Some(content)
     }
 
-    fn take_index(&mut self, kind: Kind) -> Result<u32, RegisterError> {
+    pub(super) fn take_index(&mut self, kind: Kind) -> Result<u32, RegisterError> {
         let pool = &mut self.pools[kind as usize];
         if pool.indexes >= pool.limit || pool.free.len() > RESTING {
             let (what, limit) = (pool.what, pool.limit);
@@ -245,10 +196,15 @@ impl KeyTable {
 
     /// Empties an entry, whose index rests from now on.
     pub(super) fn free(&mut self, index: u32) {
-        let kind = self.entries[index as usize].kind;
         if self.take(index).is_some() {
-            self.pools[kind as usize].free.push_back(index);
+            self.rest(index);
         }
+    }
+
+    /// An index that is empty will be used again, but not soon.
+    pub(super) fn rest(&mut self, index: u32) {
+        let kind = self.entries[index as usize].kind;
+        self.pools[kind as usize].free.push_back(index);
     }
 
     /// Ends a registration. Returns whether the key was a live one, without windows.
@@ -288,7 +244,7 @@ impl KeyTable {
     }
 
     /// The region of a key, valid or not.
-    fn registered(&self, key: u32) -> Option<&Region> {
+    pub(super) fn registered(&self, key: u32) -> Option<&Region> {
         match self.content(key)? {
             Content::Region(region) => Some(region),
             Content::Window(_) => None,
@@ -495,42 +451,17 @@ impl KeyTable {
     }
 }
 
-/// The address by which the first byte is named.
-const fn base_of(base: u64, access: Access) -> u64 {
-    if access.contains(Access::ZERO_BASED) { 0 } else { base }
-}
-
-/// Whether memory can be registered by this address with these rights.
-fn check(backing: &Backing, base: u64, access: Access) -> Result<(), RegisterError> {
-    let changes = access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
-    if changes && !access.contains(Access::LOCAL_WRITE) {
-        return Err(RegisterError::RemoteWithoutLocalWrite);
-    }
-    if access.contains(Access::FLUSH_PERSISTENT) && !backing.is_persistent() {
-        return Err(RegisterError::NotPersistent);
-    }
-    let length = backing.len();
-    if base.checked_add(length as u64).is_none() {
-        return Err(RegisterError::AddressOverflow { address: base, length });
-    }
-    if !backing.is_on_demand() {
-        return Ok(());
-    }
-    if backing.wraps() {
-        return Err(RegisterError::AddressOverflow { address: backing.address(), length });
-    }
-    if access.contains(Access::REMOTE_ATOMIC) {
-        return Err(RegisterError::OnDemandAtomic);
-    }
-    if demand::is_possible() { Ok(()) } else { Err(RegisterError::NoOnDemand) }
-}
-
 impl Span<'_> {
     /// Writes `source`, which must have the span's length. Fails in on-demand memory only, and may
     /// then have written a part.
     pub(crate) fn write(&self, source: &[u8]) -> Result<(), KeyFault> {
         assert_eq!(source.len(), self.length, "a span is written as a whole");
         self.backing.copy_in(self.offset, source).map_err(|_| KeyFault::Unmapped)
+    }
+
+    /// Whether it lies in memory that may be unmapped, and whether a part of it is.
+    pub(super) fn may_fail(&self) -> (bool, bool) {
+        (self.backing.is_on_demand(), self.backing.has_hole(self.offset, self.length))
     }
 
     /// Makes what was written here survive a loss of power. Waits until it does.

@@ -19,6 +19,7 @@ mod error;
 mod file;
 mod keys;
 mod region;
+mod registration;
 mod scatter;
 mod window;
 
@@ -30,8 +31,9 @@ pub use keys::DomainId;
 pub use region::{AccessError, OwnedMemory};
 
 pub(crate) use denial::denied;
-pub(crate) use keys::{Accessor, KeyTable, RegionChange};
+pub(crate) use keys::{Accessor, KeyTable};
 pub(crate) use region::{AtomicChange, Backing};
+pub(crate) use registration::RegionChange;
 pub use scatter::Sge;
 pub use window::{BindFault, WindowBind, WindowId, WindowKind};
 

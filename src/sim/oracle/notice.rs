@@ -146,6 +146,9 @@ impl Defect {
             | Self::RemoteBounds
             | Self::RemoteRights
             | Self::RemoteDomain
+            | Self::WindowBounds
+            | Self::WindowRights
+            | Self::WindowOfAnother
             | Self::InvalidateKey => Some(Notice::AccessError),
             Self::NotAllowed | Self::Misaligned => Some(Notice::RequestError),
             _ => None,
