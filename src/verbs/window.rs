@@ -41,12 +41,7 @@ pub struct MemoryWindow {
 }
 
 impl MemoryWindow {
-    pub(super) fn new(
-        domain: ProtectionDomain,
-        kind: WindowKind,
-        id: WindowId,
-        key: Rkey,
-    ) -> Self {
+    pub(super) fn new(domain: ProtectionDomain, kind: WindowKind, id: WindowId, key: Rkey) -> Self {
         Self { domain, kind, id, key: Mutex::new(key) }
     }
 

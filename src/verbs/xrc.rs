@@ -83,8 +83,10 @@ impl Context {
     pub fn open_xrc_domain(&self, options: &XrcDomainOptions<'_>) -> Result<XrcDomain, VerbsError> {
         let file = options.file.map(identity).transpose().map_err(VerbsError::XrcFile)?;
         let open = XrcOpen { file, create: options.create, exclusive: options.exclusive };
-        let id = self
-            .tell_control(|| words::call::xrc_open(&open), |engine, _| engine.open_xrc_domain(&open))?;
+        let id = self.tell_control(
+            || words::call::xrc_open(&open),
+            |engine, _| engine.open_xrc_domain(&open),
+        )?;
         Ok(XrcDomain { inner: Arc::new(Inner { context: self.clone(), id }) })
     }
 }

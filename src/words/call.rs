@@ -171,8 +171,7 @@ pub fn reregister(
     access: Option<Access>,
 ) -> String {
     let mut list = List(String::new());
-    let range =
-        memory.map(|(address, length)| format!("{} at {address:#x}", bytes(length as u64)));
+    let range = memory.map(|(address, length)| format!("{} at {address:#x}", bytes(length as u64)));
     list.add("memory", range);
     list.add("domain", domain.then_some("another"));
     list.add("access", access);

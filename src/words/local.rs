@@ -72,9 +72,7 @@ fn cannot_bind(fault: BindFault, bind: &WindowBind) -> Explanation {
             "cannot_bind.already_bound",
             "it is bound already, and type 2B must be invalidated first",
         ),
-        BindFault::NoLength => {
-            ("cannot_bind.no_length", "length 0 unbinds windows of type 1 only")
-        }
+        BindFault::NoLength => ("cannot_bind.no_length", "length 0 unbinds windows of type 1 only"),
         BindFault::Rights => ("cannot_bind.rights", "windows do not have one of these rights"),
         BindFault::NoSuchRegion => {
             ("cannot_bind.no_such_region", "there is no such region, or its key was invalidated")
@@ -93,10 +91,9 @@ fn cannot_bind(fault: BindFault, bind: &WindowBind) -> Explanation {
             "cannot_bind.not_flushable",
             "peers are to flush memory that was not registered for it",
         ),
-        BindFault::OnDemandAtomic => (
-            "cannot_bind.on_demand_atomic",
-            "atomic operations cannot reach on-demand memory",
-        ),
+        BindFault::OnDemandAtomic => {
+            ("cannot_bind.on_demand_atomic", "atomic operations cannot reach on-demand memory")
+        }
     };
     let what = super::call::window(bind);
     Explanation::new(code, format!("{what} cannot be bound: {reason}"))
@@ -119,7 +116,9 @@ fn bind_advice(fault: BindFault) -> &'static str {
         }
         BindFault::NoSuchRegion => "keep the region registered until the request has completed",
         BindFault::NotBindable => "register the region with MW_BIND",
-        BindFault::NeedsLocalWrite => "register the region with LOCAL_WRITE, or let peers only read",
+        BindFault::NeedsLocalWrite => {
+            "register the region with LOCAL_WRITE, or let peers only read"
+        }
         BindFault::OutOfBounds => "correct address and length",
         BindFault::NotFlushable => "register the region with the same FLUSH rights",
         BindFault::OnDemandAtomic => "leave REMOTE_ATOMIC out, or register ordinary memory",

@@ -27,9 +27,7 @@ pub const CASES: &[Case] = &[
     ("cannot_bind.not_bindable", || refused(Access::LOCAL_WRITE, |_| {})),
     ("cannot_bind.needs_local_write", || refused(Access::MW_BIND, |_| {})),
     ("cannot_bind.out_of_bounds", || refused(BINDABLE, |bind| bind.length = 5000)),
-    ("cannot_bind.not_flushable", || {
-        refused(BINDABLE, |bind| bind.access = Access::FLUSH_GLOBAL)
-    }),
+    ("cannot_bind.not_flushable", || refused(BINDABLE, |bind| bind.access = Access::FLUSH_GLOBAL)),
     ("cannot_bind.on_demand_atomic", on_demand_atomic),
     ("read_failed.unmapped", unmapped_while_read),
 ];

@@ -30,7 +30,8 @@ impl Document {
             if let Some(list) = line.strip_prefix("Never given by a software device:") {
                 never = numbers(list);
             }
-            if let Some((name, why)) = line.strip_prefix("- `").and_then(|rest| rest.split_once("`: "))
+            if let Some((name, why)) =
+                line.strip_prefix("- `").and_then(|rest| rest.split_once("`: "))
             {
                 assert!(why.len() > 20, "{name} has no reason");
                 impossible.push(name.to_owned());
@@ -165,6 +166,7 @@ fn code_literals(text: &str) -> Vec<String> {
         "retry_cnt",
         "sequence_naks",
         "answers_outside",
+        "icmp_unreachable",
         "pause_ns",
         "min_rnr_timer",
         "rnr_retry",

@@ -22,6 +22,7 @@ mod requester;
 mod responder;
 mod sockets;
 mod system;
+mod told;
 mod world;
 
 use document::{Document, normal};

@@ -12,7 +12,7 @@ use uroce::engine::{CongestionOptions, Limits};
 use uroce::link::{JoinError, UdpOptions, open_group_socket};
 use uroce::memory::OwnedMemory;
 use uroce::queue::{
-    Access, FlushPlacement, FlushSelectivity, Payload, PathMtu, QueuePairKind, Remote, SendFlags,
+    Access, FlushPlacement, FlushSelectivity, PathMtu, Payload, QueuePairKind, Remote, SendFlags,
     SendOperation,
 };
 use uroce::software::{Device, DeviceOptions, LinkKind, OpenError};
@@ -38,7 +38,7 @@ pub const CASES: &[Case] = &[
     ("JoinError.Family", || join(HERE, "ff0e::9".parse().unwrap()).to_string()),
     ("JoinError.PortHeld", group_port_held),
     ("JoinError.System", || without("JOIN")),
-    ("OpenError.NoInterface", || open(&DeviceOptions::on("nothing0"))),
+    ("OpenError.NoInterface", no_interface),
     ("OpenError.NotHere", || open(&DeviceOptions::at(ELSEWHERE))),
     ("OpenError.ForeignAddress", foreign_address),
     ("OpenError.NoLink", || open(&DeviceOptions { link: LinkKind::Xdp, ..here() })),
@@ -56,9 +56,9 @@ pub const CASES: &[Case] = &[
 /// These need a network without anything in it.
 pub const IN_A_NEW_NETWORK: &[Case] = &[
     ("OpenError.NoInterfaces", || open(&DeviceOptions::default())),
-    ("OpenError.Down", || with_dummy(&[], &["mtu", "1500"])),
-    ("OpenError.NoAddress", || with_dummy(&[], &["up"])),
-    ("OpenError.SmallMtu", || with_dummy(&["add", "10.9.8.7/24"], &["mtu", "256", "up"])),
+    ("OpenError.Down", || with_interface(&[], &["mtu", "1500"])),
+    ("OpenError.NoAddress", || with_interface(&[], &["up"])),
+    ("OpenError.SmallMtu", || with_interface(&["add", "10.9.8.7/24"], &["mtu", "256", "up"])),
     ("JoinError.NoRoute", no_route),
 ];
 
@@ -75,6 +75,14 @@ fn open(options: &DeviceOptions) -> String {
         Ok(_) => panic!("it opens"),
         Err(error) => error.to_string(),
     }
+}
+
+/// With the interfaces of an ordinary machine in place of this one's.
+fn no_interface() -> String {
+    let text = open(&DeviceOptions::on("nothing0"));
+    let (what, there) = text.split_once("there are: ").expect("a list");
+    assert!(there.split(", ").any(|name| name == "lo"), "{there}");
+    format!("{what}there are: eth0, lo")
 }
 
 fn attach(kind: QueuePairKind, group: &str) -> String {
@@ -125,10 +133,11 @@ fn foreign_address() -> String {
     open(&DeviceOptions { addresses: vec![ELSEWHERE], ..DeviceOptions::on("lo") })
 }
 
-/// A dummy interface in this new network, with an address and set up as asked; it is gone afterwards.
-fn with_dummy(address: &[&str], set: &[&str]) -> String {
+/// What is said to an interface in this new network with an address and settings as asked; it is
+/// gone afterwards.
+fn with_interface(address: &[&str], set: &[&str]) -> String {
     const NAME: &str = "uroce-rows";
-    network::ip(&["link", "add", NAME, "type", "dummy"]).unwrap();
+    network::ip(&["link", "add", NAME, "type", "veth", "peer", "name", "uroce-peer"]).unwrap();
     // No address of its own accord.
     network::ip(&["link", "set", NAME, "addrgenmode", "none"]).unwrap();
     if !address.is_empty() {
@@ -194,9 +203,8 @@ fn forbid(call: libc::c_long, error: i32) {
     let no_more = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
     assert_eq!(no_more, 0, "{}", std::io::Error::last_os_error());
     // SAFETY: `filter` points to a whole program, and both outlive the call, which copies them.
-    let set = unsafe {
-        libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter)
-    };
+    let set =
+        unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter) };
     assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
 }
 
@@ -224,7 +232,7 @@ fn flush_failed() -> String {
         let mut file = scratch();
         file.write_all(&[0; 4096]).unwrap();
         let memory = OwnedMemory::map_file(&file, 4096).unwrap();
-        let mut pair = rc(&|_, _| {});
+        let mut pair = rc(&|_, attributes| attributes.access = Some(Access::ALL | PERSISTENT));
         let side = &mut pair.sides[1];
         let registered = Arc::clone(&memory);
         let keys = side.engine.register(side.domain, registered, Access::ALL | PERSISTENT).unwrap();

@@ -239,14 +239,18 @@ fn next_send_socket(
     let socket = new_socket(options)?;
     let refused = |action| move |error| UdpError::System { action, address, error };
     sys::discard_arrivals(socket.as_fd()).map_err(refused("close a sending socket to arrivals"))?;
-    super::group::prepare_sender(options, &socket)
-        .map_err(refused("choose the interface for multicast groups"))?;
+    super::group::prepare_sender(options, &socket).map_err(|error| match error.kind() {
+        io::ErrorKind::AddrNotAvailable => UdpError::NotLocal { address },
+        _ => refused("choose the interface for multicast groups")(error),
+    })?;
     // A smaller buffer than asked for only means that the kernel refuses sends earlier.
     if sys::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, SEND_BUFFER as i32)
         .is_err()
     {
         socket.set_send_buffer_size(SEND_BUFFER).map_err(refused("set the send buffer"))?;
     }
+    super::icmp::ask_for_errors(socket.as_fd(), address.is_ipv6())
+        .map_err(refused("ask for ICMP errors"))?;
     for port in ports {
         let local = SockAddr::from(options.socket_address(address, port));
         match socket.bind(&local) {
