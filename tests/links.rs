@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use common::{network, skip, skip_unless, wait_readable};
-use uroce::engine::{IdentificationRule, Port, SourcePorts};
+use uroce::engine::{IdentificationRule, Port, SourcePorts, UnreachableKind};
 use uroce::fault::Faults;
 use uroce::link::{Impaired, Link, PortHolder, Recorded, UdpError, UdpLink, UdpOptions};
 use uroce::pcap::Reader;
@@ -317,6 +317,59 @@ fn a_peer_without_a_socket_does_not_stop_sending() {
     send(&mut sender, loopback(44), &SHAPES);
     assert_eq!(receive(&mut receiver, wanted).0.len(), wanted);
     assert_eq!(sender.statistics().refused, 0, "{:?}", sender.statistics());
+}
+
+/// What ICMP has told a link: whom, and what.
+fn told(link: &mut UdpLink) -> Vec<(IpAddr, UnreachableKind)> {
+    let mut told = Vec::new();
+    link.take_unreachable(true, &mut |address, kind| told.push((address, kind)));
+    told
+}
+
+/// Every packet to a closed port makes ICMP fail the next send, which is another destination's.
+#[test]
+fn a_closed_port_is_told_by_icmp_and_costs_other_destinations_nothing() {
+    const ROUNDS: usize = 100;
+    const SHAPE: [Shape; 1] = [(1000, 4000, 0)];
+    let port = fresh_port();
+    let mut sender = UdpLink::open(options(loopback(63), port)).unwrap();
+    let mut receiver = UdpLink::open(options(loopback(64), port)).unwrap();
+    let closed = loopback(65);
+    let wanted = expected(&sender, loopback(64), &SHAPE).len();
+    assert_eq!(told(&mut sender), []);
+    for _ in 0..ROUNDS {
+        let source = sender.local_address();
+        let source_port = source_port(&sender, 0);
+        let mut next = 0;
+        sender.transmit(usize::MAX, &mut |slot| {
+            let destination = *[closed, loopback(64), closed].get(next)?;
+            next += 1;
+            slot[..4000].copy_from_slice(&pattern(0, 4000));
+            let flow = Flow { source, destination, source_port };
+            let (segment, length) = (1000, 4000);
+            Some(SentBurst { flow, traffic_class: 0, first_identification: 0, segment, length })
+        });
+        let (arrived, _) = receive(&mut receiver, wanted);
+        assert!(arrived == expected(&sender, loopback(64), &SHAPE), "all arrives, unchanged");
+    }
+    let told = told(&mut sender);
+    assert!(!told.is_empty() && told.iter().all(|one| *one == (closed, UnreachableKind::Port)));
+    let statistics = sender.statistics();
+    assert_eq!((statistics.refused, statistics.split), (0, 0), "{statistics:?}");
+    assert_eq!(statistics.icmp_unreachable, told.len() as u64);
+    println!("{} notices of ICMP in {ROUNDS} rounds, nothing lost", told.len());
+}
+
+#[test]
+fn a_closed_port_is_told_over_ipv6_too() {
+    let localhost = IpAddr::V6(Ipv6Addr::LOCALHOST);
+    if UdpSocket::bind((localhost, 0)).is_err() {
+        return skip_unless("ipv6", "::1 is not there");
+    }
+    let only_sends = UdpOptions { receive: false, ..options(localhost, fresh_port()) };
+    let mut sender = UdpLink::open(only_sends).unwrap();
+    send(&mut sender, localhost, &[(60, 60, 0)]);
+    assert_eq!(told(&mut sender), [(localhost, UnreachableKind::Port)]);
 }
 
 #[test]

@@ -165,6 +165,10 @@ fn a_queue_of_another_domain_is_refused_and_the_event_says_so() {
         }
     }
     assert_eq!(stranger.queue.posted(), 1);
+    let why = target.explain_error().expect("the target is in error");
+    assert_eq!(why.code, "shared_queue");
+    assert!(why.headline.contains("of another XRC domain"), "{why}");
+    assert!(!target.history().unwrap().records.is_empty());
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::Engine;
 use super::port::Port;
 use crate::queue::QueuePairKind;
 use crate::queue::sync::Arc;
-use crate::time::Instant;
+use crate::time::{Instant, MILLISECOND};
 use crate::transport::{ACK_HOLD, Arrival, BurstRules, CE, Context, Counter, QueuePair};
 use crate::wire::{
     Bth, Headers, IdentificationRule, Message, PKey, Packet, ParseError, Qpn, ReceivedBurst,
@@ -25,6 +25,9 @@ pub struct TurnReport {
     pub next_deadline: Instant,
 }
 
+/// From one question what ICMP has told to the next at least.
+const ASK_PORT: u64 = MILLISECOND;
+
 /// In place of the XRC extended header of a packet that cannot be read further.
 const NO_QUEUE: Xrceth = Xrceth { reserved: 0, srqn: Srqn::new(0) };
 
@@ -37,6 +40,7 @@ impl Engine {
         self.release_held();
         self.pressed = port.is_pressed();
         let received = port.receive(budget, &mut |burst| self.handle_burst(now, burst));
+        self.note_unreachable(now, port);
         self.handle_deadlines(now);
         let sent = port.transmit(budget, &mut |slot| self.poll_transmit(now, slot));
         let holds = !self.held.is_empty();
@@ -73,6 +77,22 @@ impl Engine {
         while let Some(slot) = self.held.pop() {
             self.ready.push(slot);
         }
+    }
+
+    /// Notes what ICMP has told. The port is asked where a timer is due, which may be one of a
+    /// request that nobody answers, and not too often.
+    fn note_unreachable(&mut self, now: Instant, port: &mut dyn Port) {
+        let look = self.deadlines.next() <= now && now.since(self.asked_port) >= ASK_PORT;
+        if look {
+            self.asked_port = now;
+        }
+        let paths = &mut self.paths;
+        port.take_unreachable(look, &mut |address, kind| {
+            // An address without path is one that nobody of ours sends requests to.
+            if let Some(path) = paths.find(&address) {
+                path.note_unreachable(now, kind);
+            }
+        });
     }
 
     fn handle_deadlines(&mut self, now: Instant) {

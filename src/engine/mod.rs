@@ -29,6 +29,7 @@ use crate::queue::{
     CompletionQueue, Doorbells, QueueCapacities, QueuePairAttributes, QueuePairKind, XrcDomainId,
 };
 use crate::rng::Rng;
+use crate::time::Instant;
 use crate::transport::{
     AddressHandles, NotificationPoint, PairCounters, PathTable, QueuePair, ReadyList, Recorder,
     SharedQueues,
@@ -40,7 +41,7 @@ pub use crate::transport::{
     AsyncEvent, AsyncEventKind, AttributeList, Cause, CongestionError, CongestionOptions, Counter,
     Counters, Effects, Ends, EventSubject, Failure, FlowRate, FlushCause, Flushed, History,
     HistoryEvent, MessagePart, ModifyError, NotReady, PacketKind, Record, Refused, TimerKind,
-    Unanswered, WrongResponse,
+    Unanswered, Unreachable, UnreachableKind, WrongResponse,
 };
 pub use crate::wire::IdentificationRule;
 pub use data::TurnReport;
@@ -275,6 +276,8 @@ pub struct Engine {
     notifications: NotificationPoint,
     /// Arrivals wait in a receive queue that is more than half full.
     pressed: bool,
+    /// When the port was last asked what ICMP has told.
+    asked_port: Instant,
     effects: Effects,
     counters: Counters,
     pair_counters: PairCounters,
@@ -320,6 +323,7 @@ impl Engine {
             deadlines: Deadlines::default(),
             notifications: NotificationPoint::default(),
             pressed: false,
+            asked_port: Instant::ZERO,
             effects: Effects::default(),
             counters: Counters::default(),
             pair_counters: PairCounters::default(),

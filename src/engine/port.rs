@@ -1,6 +1,9 @@
 //! The border between the engine and whatever carries its bursts: a link, or the simulator's
 //! network.
 
+use std::net::IpAddr;
+
+use crate::transport::UnreachableKind;
 use crate::wire::{IdentificationRule, ReceivedBurst, SentBurst};
 
 /// The UDP source ports that a port can send from.
@@ -40,6 +43,12 @@ pub trait Port {
     /// told for nothing: senders that get no acknowledgements should be slowed down.
     fn is_pressed(&mut self) -> bool {
         false
+    }
+
+    /// Hands what ICMP has told of addresses that cannot be reached to `sink`, as far as the port has
+    /// noticed it; with `look` it asks, which may cost a system call.
+    fn take_unreachable(&mut self, look: bool, sink: &mut dyn FnMut(IpAddr, UnreachableKind)) {
+        let _ = (look, sink);
     }
 
     /// Hands out one slot after another, each of `max_burst_bytes`, as long as `fill` puts a burst

@@ -46,6 +46,11 @@ impl Translation {
         let backing = unsafe { foreign(start, length, access) };
         Self { backing, base }
     }
+
+    /// The address by which its first byte is named, unless from 0 on, and how many there are.
+    pub fn range(&self) -> (u64, usize) {
+        (self.base, self.backing.len())
+    }
 }
 
 #[allow(unsafe_code, reason = "passes the caller's promise on")]
@@ -217,6 +222,12 @@ impl Engine {
     ) -> Result<Rkey, ControlError> {
         self.check_domain(domain)?;
         Ok(self.keys.allocate_window(kind, domain)?)
+    }
+
+    /// The window that a key belongs to now. Unlike with [`WindowId::of_key`], a bind request that
+    /// names it fails once this window has ended, also where another one has its number by then.
+    pub fn window_of(&self, key: Rkey) -> Option<WindowId> {
+        self.keys.window_of(key)
     }
 
     /// Ends a memory window, bound or not. From the return on none of its keys grants anything.

@@ -18,7 +18,7 @@ use std::os::fd::RawFd;
 
 use super::hold::{Hold, Label};
 use super::{JoinError, Link, LinkStatistics, is_sendable};
-use crate::engine::{IdentificationRule, Port, PortCapabilities};
+use crate::engine::{IdentificationRule, Port, PortCapabilities, UnreachableKind};
 use crate::fault::{Delivery, Direction, Fate, Faults, PacketView};
 use crate::time::Instant;
 use crate::wire::{Identification, ReceivedBurst, SentBurst};
@@ -222,6 +222,10 @@ impl<L: Link> Port for Impaired<L> {
 
     fn is_pressed(&mut self) -> bool {
         self.inner.is_pressed()
+    }
+
+    fn take_unreachable(&mut self, look: bool, sink: &mut dyn FnMut(IpAddr, UnreachableKind)) {
+        self.inner.take_unreachable(look, sink);
     }
 
     fn transmit(

@@ -27,7 +27,7 @@ mod udp;
 use std::net::IpAddr;
 use std::os::fd::RawFd;
 
-use crate::engine::{Port, PortCapabilities};
+use crate::engine::{Port, PortCapabilities, UnreachableKind};
 use crate::time::Instant;
 use crate::wire::{ReceivedBurst, SentBurst};
 
@@ -73,6 +73,8 @@ pub struct LinkStatistics {
     pub oversized: u64,
     /// Packets to an address that nobody has (in-memory links only; elsewhere nobody can know).
     pub unreachable: u64,
+    /// ICMP errors that told of addresses, networks or ports that cannot be reached (sockets only).
+    pub icmp_unreachable: u64,
     /// Arrivals lost because the receive queue was full: packets in memory; for a socket what the
     /// kernel counts, where a merged burst is one, and which it tells with the next arrival.
     pub overflowed: u64,
@@ -106,6 +108,7 @@ impl LinkStatistics {
             refused: self.refused + other.refused,
             oversized: self.oversized + other.oversized,
             unreachable: self.unreachable + other.unreachable,
+            icmp_unreachable: self.icmp_unreachable + other.icmp_unreachable,
             overflowed: self.overflowed + other.overflowed,
             truncated: self.truncated + other.truncated,
             empty: self.empty + other.empty,
@@ -158,6 +161,10 @@ impl<P: Port + ?Sized> Port for Box<P> {
 
     fn is_pressed(&mut self) -> bool {
         (**self).is_pressed()
+    }
+
+    fn take_unreachable(&mut self, look: bool, sink: &mut dyn FnMut(IpAddr, UnreachableKind)) {
+        (**self).take_unreachable(look, sink);
     }
 
     fn transmit(

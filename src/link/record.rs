@@ -16,7 +16,7 @@ use std::net::IpAddr;
 use std::os::fd::RawFd;
 
 use super::{JoinError, Link, LinkStatistics};
-use crate::engine::{IdentificationRule, Port, PortCapabilities};
+use crate::engine::{IdentificationRule, Port, PortCapabilities, UnreachableKind};
 use crate::pcap::{Format, Writer};
 use crate::time::Instant;
 use crate::wire::icrc::{self, DONT_FRAGMENT, Verdict};
@@ -207,6 +207,10 @@ impl<L: Link, W: Write + Send> Port for Recorded<L, W> {
 
     fn is_pressed(&mut self) -> bool {
         self.inner.is_pressed()
+    }
+
+    fn take_unreachable(&mut self, look: bool, sink: &mut dyn FnMut(IpAddr, UnreachableKind)) {
+        self.inner.take_unreachable(look, sink);
     }
 
     fn transmit(

@@ -15,7 +15,7 @@ use super::denial::Grant;
 use super::error::{KeyFault, RegisterError};
 use super::region::{AtomicChange, Backing};
 use super::registration::{ADDRESSING, base_of, check};
-use super::window::{Window, WindowKind};
+use super::window::{Window, WindowKind, next_incarnation};
 use crate::rng::Rng;
 use crate::wire::{Qpn, Rkey};
 
@@ -121,6 +121,8 @@ pub(crate) struct KeyTable {
     pools: [Pool; 2],
     /// The first window in the list of those that are bound over a queue pair.
     pub(super) bound_over: HashMap<Qpn, u32>,
+    /// The incarnation of the window that was allocated last; 0 before the first.
+    incarnation: u32,
     rng: Rng,
 }
 
@@ -138,7 +140,7 @@ impl KeyTable {
         // Index 0 stays empty, so that no key is below 256 and key 0 is never valid.
         let reserved = Entry { generation: 0, kind: Kind::Region, content: None };
         let pools = [Pool::new("regions", regions), Pool::new("windows", windows)];
-        Self { entries: vec![reserved], pools, bound_over: HashMap::new(), rng }
+        Self { entries: vec![reserved], pools, bound_over: HashMap::new(), incarnation: 0, rng }
     }
 
     /// Registers memory; `base` is the address by which it will be named.
@@ -164,7 +166,9 @@ impl KeyTable {
         domain: DomainId,
     ) -> Result<Rkey, RegisterError> {
         let index = self.take_index(Kind::Window)?;
-        Ok(Rkey::new(self.put(index, Content::Window(Window::new(kind, domain)))))
+        self.incarnation = next_incarnation(self.incarnation);
+        let window = Window::new(kind, domain, self.incarnation);
+        Ok(Rkey::new(self.put(index, Content::Window(window))))
     }
 
     pub(super) fn put(&mut self, index: u32, content: Content) -> u32 {

@@ -32,19 +32,40 @@ impl WindowKind {
     pub const ALL: [Self; 2] = [Self::Type1, Self::Type2B];
 }
 
-/// A window of a device: the upper 24 bits of all its keys.
+/// A window of a device: the upper 24 bits of all its keys, and which of the windows that have them
+/// one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct WindowId(pub(super) u32);
+pub struct WindowId {
+    index: u32,
+    /// Which window of this index, counted over all windows of the device modulo 2^31 and never 0;
+    /// 0 is the one that there is at the time.
+    incarnation: u32,
+}
 
 impl WindowId {
-    /// The window that a key belongs to, if it is a window's.
+    /// The largest incarnation.
+    const LAST: u32 = u32::MAX >> 1;
+
+    /// The window to which a key belongs at the time of its use, if it is a window's. An
+    /// application that deallocates windows while bind requests wait should name them as
+    /// `Engine::window_of` does, or such a request binds the next window with the same number.
     pub const fn of_key(key: Rkey) -> Self {
-        Self(key.value() >> 8)
+        Self { index: key.value() >> 8, incarnation: 0 }
+    }
+
+    /// The window of a key that is the `incarnation`th of its device; 0 as [`Self::of_key`].
+    pub(crate) const fn new(key: Rkey, incarnation: u32) -> Self {
+        Self { index: key.value() >> 8, incarnation: incarnation & Self::LAST }
+    }
+
+    /// Which of the windows with its number; 0 if that was not asked for.
+    pub(crate) const fn incarnation(self) -> u32 {
+        self.incarnation
     }
 
     /// Its key with these low 8 bits.
     pub const fn key(self, portion: u8) -> Rkey {
-        Rkey::new(self.0 << 8 | portion as u32)
+        Rkey::new(self.index << 8 | portion as u32)
     }
 }
 
@@ -111,6 +132,8 @@ pub(super) struct Window {
     pub(super) kind: WindowKind,
     pub(super) domain: DomainId,
     pub(super) bound: Option<Bound>,
+    /// Which of the windows with its number; never 0.
+    incarnation: u32,
     /// Neighbours in the list of windows that are bound over the same queue pair (type 2B).
     previous: Option<u32>,
     next: Option<u32>,
@@ -167,9 +190,14 @@ impl Bound {
     }
 }
 
+/// The incarnation after one.
+pub(super) const fn next_incarnation(last: u32) -> u32 {
+    if last >= WindowId::LAST { 1 } else { last + 1 }
+}
+
 impl Window {
-    pub(super) fn new(kind: WindowKind, domain: DomainId) -> Self {
-        Self { kind, domain, bound: None, previous: None, next: None }
+    pub(super) fn new(kind: WindowKind, domain: DomainId, incarnation: u32) -> Self {
+        Self { kind, domain, bound: None, incarnation, previous: None, next: None }
     }
 }
 
@@ -183,12 +211,25 @@ impl KeyTable {
         over: Qpn,
     ) -> Result<(), BindFault> {
         let bound = self.check_bind(bind, domain, over)?;
-        self.unbind(bind.window.0);
-        self.set_generation(bind.window.0, bind.portion);
+        let index = bind.window.index;
+        self.unbind(index);
+        self.set_generation(index, bind.portion);
         if let Some(bound) = bound {
-            self.set_bound(bind.window.0, bound);
+            self.set_bound(index, bound);
         }
         Ok(())
+    }
+
+    /// A window, unless it has ended and another one has its number.
+    fn named(&self, id: WindowId) -> Option<&Window> {
+        let window = self.window(id.index)?;
+        [0, window.incarnation].contains(&id.incarnation).then_some(window)
+    }
+
+    /// The window that has the number of a key now, and no later one.
+    pub(crate) fn window_of(&self, key: Rkey) -> Option<WindowId> {
+        let incarnation = self.window(key.value() >> 8)?.incarnation;
+        Some(WindowId::new(key, incarnation))
     }
 
     /// What the window will grant; nothing if it is to be unbound.
@@ -198,7 +239,7 @@ impl KeyTable {
         domain: DomainId,
         over: Qpn,
     ) -> Result<Option<Bound>, BindFault> {
-        let window = self.window(bind.window.0).ok_or(BindFault::NoSuchWindow)?;
+        let window = self.named(bind.window).ok_or(BindFault::NoSuchWindow)?;
         if window.kind != bind.kind {
             return Err(BindFault::WrongKind);
         }
@@ -300,11 +341,11 @@ impl KeyTable {
 
     /// Ends a window, bound or not. Returns whether there was one.
     pub(crate) fn deallocate_window(&mut self, id: WindowId) -> bool {
-        if self.window(id.0).is_none() {
+        if self.named(id).is_none() {
             return false;
         }
-        self.unbind(id.0);
-        self.free(id.0);
+        self.unbind(id.index);
+        self.free(id.index);
         true
     }
 

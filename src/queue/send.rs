@@ -33,6 +33,8 @@ const COUNT_SHIFT: u32 = 16;
 const BIND_WINDOW: u32 = 16;
 /// In a bind request's rights: the window is of type 2.
 const TYPE_2: u64 = 1 << 32;
+/// In a bind request's rights: from this bit on, which of the windows with its number is meant.
+const INCARNATION_SHIFT: u32 = 33;
 
 /// A send queue of fixed capacity.
 pub struct SendQueue {
@@ -383,7 +385,8 @@ fn write_bind(entry: &[AtomicU64], bind: &WindowBind) {
     put(entry, KEYS, pair(bind.key().value(), bind.region.value()));
     put(entry, ADDRESS, bind.address);
     put(entry, OPERAND, bind.length);
-    put(entry, COMPARE, kind | u64::from(bind.access.bits()));
+    let incarnation = u64::from(bind.window.incarnation()) << INCARNATION_SHIFT;
+    put(entry, COMPARE, incarnation | kind | u64::from(bind.access.bits()));
 }
 
 fn read_bind(entry: &[AtomicU64]) -> WindowBind {
@@ -391,7 +394,7 @@ fn read_bind(entry: &[AtomicU64]) -> WindowBind {
     let rights = get(entry, COMPARE);
     let kind = if rights & TYPE_2 != 0 { WindowKind::Type2B } else { WindowKind::Type1 };
     WindowBind {
-        window: WindowId::of_key(Rkey::new(key)),
+        window: WindowId::new(Rkey::new(key), (rights >> INCARNATION_SHIFT) as u32),
         kind,
         portion: key as u8,
         region: Lkey::new(region),

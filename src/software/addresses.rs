@@ -16,7 +16,7 @@
 use std::net::IpAddr;
 use std::os::fd::RawFd;
 
-use crate::engine::{IdentificationRule, Port, PortCapabilities, SourcePorts};
+use crate::engine::{IdentificationRule, Port, PortCapabilities, SourcePorts, UnreachableKind};
 use crate::link::{JoinError, Link, LinkStatistics};
 use crate::time::Instant;
 use crate::wire::{ReceivedBurst, SentBurst};
@@ -170,6 +170,10 @@ impl Port for AddressLinks {
 
     fn is_pressed(&mut self) -> bool {
         self.links.iter_mut().any(|link| link.is_pressed())
+    }
+
+    fn take_unreachable(&mut self, look: bool, sink: &mut dyn FnMut(IpAddr, UnreachableKind)) {
+        self.links.iter_mut().for_each(|link| link.take_unreachable(look, sink));
     }
 
     fn transmit(

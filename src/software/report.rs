@@ -118,11 +118,12 @@ fn nonzero(counters: &Counters) -> Counts {
 }
 
 /// Counts of a link by name, and nothing that the engine counts too.
-fn link_counts(link: &LinkStatistics) -> [(&'static str, u64); 8] {
+fn link_counts(link: &LinkStatistics) -> [(&'static str, u64); 9] {
     [
         ("refused", link.refused),
         ("oversized", link.oversized),
         ("unreachable", link.unreachable),
+        ("icmp_unreachable", link.icmp_unreachable),
         ("overflowed", link.overflowed),
         ("truncated", link.truncated),
         ("empty", link.empty),
@@ -132,13 +133,17 @@ fn link_counts(link: &LinkStatistics) -> [(&'static str, u64); 8] {
 }
 
 /// The names that [`DeviceReport::counts`] adds to the engine's, with their meanings.
-pub const OUTER_COUNTS: [(&str, &str); 16] = [
+pub const OUTER_COUNTS: [(&str, &str); 17] = [
     (
         "link_refused",
         "Packets that the network below refused to send: full queue, no route, too large.",
     ),
     ("link_oversized", "Of the refused ones, those larger than the path allows."),
     ("link_unreachable", "Packets to an address that nobody has (in-memory links only)."),
+    (
+        "link_icmp_unreachable",
+        "ICMP errors that came back: the peer's port is closed, or no way leads to it.",
+    ),
     ("link_overflowed", "Arrivals lost because the socket's receive buffer was full."),
     ("link_truncated", "Arrivals larger than a receive buffer, discarded."),
     ("link_empty", "Arrivals without a single byte or a sender, discarded."),

@@ -29,7 +29,7 @@ use super::sharing::{SharingCounters, add};
 use super::slots::{self, Slot};
 use super::steering::{QUESTION, Question, Steering};
 use super::system;
-use crate::engine::{Port, PortCapabilities};
+use crate::engine::{Port, PortCapabilities, UnreachableKind};
 use crate::link::{
     GroupSockets, JoinError, Link, LinkStatistics, PortHolder, UdpError, UdpLink, UdpOptions,
     open_group_socket,
@@ -500,6 +500,10 @@ impl Port for SharedPort {
 
     fn is_pressed(&mut self) -> bool {
         self.link.is_pressed()
+    }
+
+    fn take_unreachable(&mut self, look: bool, sink: &mut dyn FnMut(IpAddr, UnreachableKind)) {
+        self.link.take_unreachable(look, sink);
     }
 
     fn transmit(

@@ -5,7 +5,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use super::trace::Tracer;
-use crate::engine::{Port, PortCapabilities};
+use crate::engine::{Port, PortCapabilities, UnreachableKind};
 use crate::link::{JoinError, Link, LinkStatistics};
 use crate::time::Instant;
 use crate::wire::{ReceivedBurst, SentBurst};
@@ -41,6 +41,10 @@ impl Port for Traced {
 
     fn is_pressed(&mut self) -> bool {
         self.inner.is_pressed()
+    }
+
+    fn take_unreachable(&mut self, look: bool, sink: &mut dyn FnMut(IpAddr, UnreachableKind)) {
+        self.inner.take_unreachable(look, sink);
     }
 
     fn transmit(

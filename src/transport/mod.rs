@@ -35,6 +35,7 @@ mod settings;
 mod shared;
 mod table;
 mod unacked;
+mod unreachable;
 
 pub use congestion::{CongestionError, CongestionOptions, FlowRate};
 pub use counters::{Counter, Counters};
@@ -45,6 +46,7 @@ pub use history::{
     Record, Refused, TimerKind, Unanswered, WrongResponse,
 };
 pub use table::{AttributeList, ModifyError};
+pub use unreachable::{Unreachable, UnreachableKind};
 
 pub(crate) use burst::BurstRules;
 pub(crate) use congestion::{CE, DatagramSender, Notification, NotificationPoint};

@@ -10,6 +10,7 @@ use std::net::IpAddr;
 use super::congestion::{CongestionOptions, FlowRate};
 use super::pace::Pace;
 use super::ready::ReadyList;
+use super::unreachable::{Notices, Unreachable, UnreachableKind};
 use crate::time::{Instant, MICROSECOND, MILLISECOND};
 
 /// What a receiving socket is charged for so many packets with so many bytes.
@@ -43,6 +44,8 @@ pub(crate) struct Path {
     reduced_at: Option<Instant>,
     /// For what gets no acknowledgements.
     pub(crate) pace: Pace,
+    /// What ICMP has told of the address.
+    notices: Option<Notices>,
     /// Queue pairs that found the window full.
     waiting: ReadyList,
 }
@@ -52,6 +55,7 @@ impl Path {
         Self {
             destination,
             pace: Pace::default(),
+            notices: None,
             users: 0,
             window: INITIAL_WINDOW,
             in_flight: 0,
@@ -59,6 +63,16 @@ impl Path {
             reduced_at: None,
             waiting: ReadyList::default(),
         }
+    }
+
+    /// ICMP has told that the address cannot be reached.
+    pub(crate) fn note_unreachable(&mut self, now: Instant, kind: UnreachableKind) {
+        self.notices = Some(Notices::note(self.notices, now, kind));
+    }
+
+    /// What ICMP has told of the address since a time.
+    pub(crate) fn unreachable(&self, since: Instant) -> Option<Unreachable> {
+        self.notices?.since(since)
     }
 
     /// Whether so much more fits the window.

@@ -206,10 +206,11 @@ impl ProtectionDomain {
     /// process: nothing that they name may be behind a Rust reference.
     #[allow(unsafe_code, reason = "passes the caller's promise on")]
     pub unsafe fn register_implicit(&self, access: Access) -> Result<ForeignRegion, VerbsError> {
-        let keys = self.context().control(|engine, _| {
+        let call = || format!("reg_mr(all memory on demand, {access})");
+        let keys = self.context().tell_control(call, |engine, _| {
             // SAFETY: the caller promises what the engine asks for.
             unsafe { engine.register_implicit(self.inner.id, access) }
-        })??;
+        })?;
         let access = access | Access::ON_DEMAND;
         Ok(ForeignRegion::new(self.clone(), (0, usize::MAX), keys, access))
     }
@@ -219,9 +220,12 @@ impl ProtectionDomain {
     /// # Errors
     /// A limit of the device.
     pub fn allocate_window(&self, kind: WindowKind) -> Result<MemoryWindow, VerbsError> {
-        let key =
-            self.context().control(|engine, _| engine.allocate_window(self.inner.id, kind))??;
-        Ok(MemoryWindow::new(self.clone(), kind, key))
+        let call = || format!("alloc_mw({kind:?})");
+        let (key, id) = self.context().tell_control(call, |engine, _| {
+            let key = engine.allocate_window(self.inner.id, kind)?;
+            Ok((key, engine.window_of(key).ok_or(ControlError::NoSuchWindow)?))
+        })?;
+        Ok(MemoryWindow::new(self.clone(), kind, id, key))
     }
 
     /// Creates a queue pair, in RESET.

@@ -140,7 +140,10 @@ impl QueuePair {
     /// The queue pair is not a datagram one, the address is no group's or of a family of which the
     /// device has no address, a limit of the device is reached, or the interface cannot join.
     pub fn attach_multicast(&self, group: IpAddr) -> Result<(), VerbsError> {
-        Ok(self.context().device().attach_multicast(self.number(), group)?)
+        let number = self.number();
+        let call = || format!("attach_mcast({number}, {group})");
+        let outcome = self.context().device().attach_multicast(number, group);
+        Ok(self.context().told(call, outcome)?)
     }
 
     /// Ends [`QueuePair::attach_multicast`]; the device leaves the group with its last member.
@@ -148,7 +151,10 @@ impl QueuePair {
     /// # Errors
     /// The queue pair is not attached to the group.
     pub fn detach_multicast(&self, group: IpAddr) -> Result<(), VerbsError> {
-        Ok(self.context().device().detach_multicast(self.number(), group)?)
+        let number = self.number();
+        let call = || format!("detach_mcast({number}, {group})");
+        let outcome = self.context().device().detach_multicast(number, group);
+        Ok(self.context().told(call, outcome)?)
     }
 
     /// What has been counted for this queue pair, see [`Counters`].

@@ -9,6 +9,7 @@ use crate::host;
 use crate::memory::OwnedMemory;
 use crate::queue::{Access, Remote, Sge};
 use crate::wire::{Lkey, Rkey};
+use crate::words;
 
 /// Keys that are deregistered when this is dropped. Windows that are bound to the region then grant
 /// nothing any more.
@@ -146,10 +147,13 @@ impl Registration {
     ) -> Result<(), VerbsError> {
         let id = domain.map(|domain| self.domain.id_beside(domain)).transpose()?;
         let key = self.keys.local;
+        let range = translation.as_ref().map(Translation::range);
+        let other_domain = id.is_some();
+        let call = || words::call::reregister(key, range, other_domain, access);
         self.keys = self
             .domain
             .context()
-            .control(|engine, _| engine.reregister(key, translation, id, access))??;
+            .tell_control(call, |engine, _| engine.reregister(key, translation, id, access))?;
         if let Some(domain) = domain {
             self.domain = domain.clone();
         }

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 use super::{ForeignRegion, MemoryRegion, ProtectionDomain, QueuePair, VerbsError};
+use crate::engine::Engine;
 use crate::memory::{WindowBind, WindowId, WindowKind};
 use crate::queue::{Access, Payload, Remote, SendFlags, SendOperation, SendRequest, Sge};
 use crate::wire::Rkey;
@@ -40,8 +41,8 @@ pub struct MemoryWindow {
 }
 
 impl MemoryWindow {
-    pub(super) fn new(domain: ProtectionDomain, kind: WindowKind, key: Rkey) -> Self {
-        Self { domain, kind, id: WindowId::of_key(key), key: Mutex::new(key) }
+    pub(super) fn new(domain: ProtectionDomain, kind: WindowKind, id: WindowId, key: Rkey) -> Self {
+        Self { domain, kind, id, key: Mutex::new(key) }
     }
 
     /// Its type.
@@ -49,7 +50,8 @@ impl MemoryWindow {
         self.kind
     }
 
-    /// Its number: the upper 24 bits of its keys.
+    /// Its number: the upper 24 bits of its keys. No later window is meant by it: a bind request that
+    /// still waits when the window is dropped fails.
     pub fn id(&self) -> WindowId {
         self.id
     }
@@ -176,7 +178,9 @@ impl QueuePair {
 impl Drop for MemoryWindow {
     fn drop(&mut self) {
         // The window is live: nothing else deallocates it.
-        let _ = self.domain.context().control(|engine, _| engine.deallocate_window(self.id));
+        let call = || format!("dealloc_mw({})", self.key());
+        let free = |engine: &mut Engine, _| engine.deallocate_window(self.id);
+        let _ = self.domain.context().tell_control(call, free);
     }
 }
 

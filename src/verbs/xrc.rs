@@ -20,11 +20,14 @@ use super::connect::{self, ConnectOptions, Endpoint};
 use super::{
     CompletionQueue, Context, ProtectionDomain, QueuePair, SharedReceiveQueue, VerbsError,
 };
-use crate::engine::{self, Counters, Engine, EventSubject, QueuePairStatus, XrcFile, XrcOpen};
+use crate::engine::{
+    self, Counters, Engine, EventSubject, History, QueuePairStatus, XrcFile, XrcOpen,
+};
 use crate::queue::{
-    QueuePairAttributes, QueuePairKind, QueuePairQueues, QueuePairState, XrcDomainId,
+    Completion, QueuePairAttributes, QueuePairKind, QueuePairQueues, QueuePairState, XrcDomainId,
 };
 use crate::wire::{Psn, Qpn};
+use crate::words::{self, Explanation};
 
 /// How an XRC domain is opened.
 #[derive(Clone, Copy, Debug, Default)]
@@ -53,7 +56,8 @@ struct Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         // Everything in it holds this value. If others have opened it too, theirs stay.
-        let _ = self.context.control(|engine, _| engine.close_xrc_domain(self.id));
+        let call = || format!("close_xrcd({:?})", self.id);
+        let _ = self.context.tell_control(call, |engine, _| engine.close_xrc_domain(self.id));
     }
 }
 
@@ -79,7 +83,10 @@ impl Context {
     pub fn open_xrc_domain(&self, options: &XrcDomainOptions<'_>) -> Result<XrcDomain, VerbsError> {
         let file = options.file.map(identity).transpose().map_err(VerbsError::XrcFile)?;
         let open = XrcOpen { file, create: options.create, exclusive: options.exclusive };
-        let id = self.control(|engine, _| engine.open_xrc_domain(&open))??;
+        let id = self.tell_control(
+            || words::call::xrc_open(&open),
+            |engine, _| engine.open_xrc_domain(&open),
+        )?;
         Ok(XrcDomain { inner: Arc::new(Inner { context: self.clone(), id }) })
     }
 }
@@ -106,9 +113,14 @@ impl ProtectionDomain {
             requests: options.requests,
             segments: options.segments,
         };
+        let call = || {
+            let XrcQueueOptions { requests, segments, .. } = options;
+            let domain = request.xrc_domain;
+            format!("create_xrc_srq({domain:?}, {requests} receives of {segments} segments)")
+        };
         let queue = self
             .context()
-            .control(|engine, _| engine.create_xrc_shared_receive_queue(&request))??;
+            .tell_control(call, |engine, _| engine.create_xrc_shared_receive_queue(&request))?;
         let keeps = (options.domain.clone(), options.completions.clone());
         Ok(SharedReceiveQueue::new(self.clone(), queue, Some(keeps)))
     }
@@ -121,7 +133,9 @@ impl XrcDomain {
     /// A limit of the device.
     pub fn create_target(&self) -> Result<XrcTarget, VerbsError> {
         let id = self.inner.id;
-        let queues = self.inner.context.control(|engine, _| engine.create_xrc_target(id))??;
+        let call = || format!("create_qp(XRC TGT in {id:?})");
+        let queues =
+            self.inner.context.tell_control(call, |engine, _| engine.create_xrc_target(id))?;
         Ok(XrcTarget { domain: self.clone(), queues })
     }
 
@@ -132,8 +146,10 @@ impl XrcDomain {
     /// This domain has no target of that number.
     pub fn open_target(&self, number: Qpn) -> Result<XrcTarget, VerbsError> {
         let id = self.inner.id;
-        let open = self.inner.context.control(|engine, _| engine.open_xrc_target(id, number));
-        Ok(XrcTarget { domain: self.clone(), queues: open?? })
+        let call = || format!("open_qp({number} in {id:?})");
+        let open = |engine: &mut Engine, _| engine.open_xrc_target(id, number);
+        let queues = self.inner.context.tell_control(call, open)?;
+        Ok(XrcTarget { domain: self.clone(), queues })
     }
 }
 
@@ -180,9 +196,8 @@ impl XrcTarget {
         if matches!(attributes.state, Some(QueuePairState::Reset | QueuePairState::Error)) {
             context.device().settle()?;
         }
-        let change =
-            context.control(|engine, now| engine.modify_queue_pair(now, number, attributes));
-        Ok(change??)
+        let call = || format!("modify_qp({number}, {})", words::call::attributes(attributes));
+        context.tell_control(call, |engine, now| engine.modify_queue_pair(now, number, attributes))
     }
 
     /// Attributes, state and domain.
@@ -191,7 +206,34 @@ impl XrcTarget {
     /// As [`QueuePair::query`].
     pub fn query(&self) -> Result<QueuePairStatus, VerbsError> {
         let (context, number) = (&self.domain.inner.context, self.number());
-        Ok(context.control(|engine, _| engine.query_queue_pair(number))??)
+        let call = || format!("query_qp({number})");
+        context.tell_control(call, |engine, _| engine.query_queue_pair(number))
+    }
+
+    /// What the target remembers: its last events, and the facts of its failures. RESET clears it;
+    /// ERR does not.
+    ///
+    /// # Errors
+    /// As [`QueuePair::history`].
+    pub fn history(&self) -> Result<History, VerbsError> {
+        let number = self.number();
+        Ok(self.domain.inner.context.control(|engine, _| engine.history(number))??)
+    }
+
+    /// Why a receive of a shared receive queue that this target took completed as it did; see
+    /// [`QueuePair::explain`].
+    pub fn explain(&self, completion: &Completion) -> Explanation {
+        match self.history() {
+            Ok(history) => words::explain_status(&history, completion.id, completion.status),
+            Err(error) => Explanation::unavailable(completion.status, &error),
+        }
+    }
+
+    /// Why the target went into error, if it was not the application that took it there; see
+    /// [`QueuePair::explain_error`]. A target has no queues that complete, so this is where its
+    /// reasons are told.
+    pub fn explain_error(&self) -> Option<Explanation> {
+        words::explain_root(&self.history().ok()?)
     }
 
     /// What has been counted for this target, see [`Counters`].
@@ -225,9 +267,10 @@ impl Drop for XrcTarget {
         // In a forked child there is nothing to settle.
         let _ = context.device().settle();
         // It exists as long as one of its uses does.
-        let ended = context.control(|engine, _| {
-            let _ = engine.destroy_queue_pair(number);
-            engine.query_queue_pair(number).is_err()
+        let call = || format!("destroy_qp({number})");
+        let ended = context.tell_control(call, |engine, _| {
+            engine.destroy_queue_pair(number)?;
+            Ok(engine.query_queue_pair(number).is_err())
         });
         if ended.unwrap_or(false) {
             context.device().forget_events(&EventSubject::QueuePair(number));

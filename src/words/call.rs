@@ -3,11 +3,12 @@
 use std::fmt::{Display, Write};
 
 use super::number::{bytes, milliseconds};
+use crate::engine::XrcOpen;
 use crate::queue::{
-    AddressVector, Attachment, Completion, Payload, QueueCapacities, QueuePairAttributes,
+    Access, AddressVector, Attachment, Completion, Payload, QueueCapacities, QueuePairAttributes,
     ReceiveRequest, SendOperation, SendRequest, Sge, WindowBind,
 };
-use crate::wire::RnrTimer;
+use crate::wire::{Lkey, RnrTimer};
 
 /// A list of names and values that are there.
 struct List(String);
@@ -148,6 +149,34 @@ fn operation(operation: &SendOperation) -> String {
         SendOperation::BindWindow(bind) => format!("bind {}", window(bind)),
         SendOperation::LocalInvalidate(key) => format!("local invalidation of key {key}"),
     }
+}
+
+/// How an XRC domain is opened.
+pub fn xrc_open(open: &XrcOpen) -> String {
+    let file = match open.file {
+        Some(file) => format!("file {}:{}", file.device, file.inode),
+        None => "private".to_owned(),
+    };
+    let create = if open.create { ", create" } else { "" };
+    let exclusive = if open.exclusive { ", exclusive" } else { "" };
+    format!("open_xrcd({file}{create}{exclusive})")
+}
+
+/// A re-registration: address and length of other memory, whether the protection domain is another
+/// one, and other rights.
+pub fn reregister(
+    key: Lkey,
+    memory: Option<(u64, usize)>,
+    domain: bool,
+    access: Option<Access>,
+) -> String {
+    let mut list = List(String::new());
+    let range = memory.map(|(address, length)| format!("{} at {address:#x}", bytes(length as u64)));
+    list.add("memory", range);
+    list.add("domain", domain.then_some("another"));
+    list.add("access", access);
+    let separator = if list.0.is_empty() { "" } else { ", " };
+    format!("rereg_mr({key}{separator}{})", list.0)
 }
 
 /// What a window is to be bound to.

@@ -3,6 +3,7 @@
 use super::number::bytes;
 use super::{Explanation, denial, peer};
 use crate::engine::{Cause, Denial, Ends, Failure, MessagePart};
+use crate::memory::KeyFault;
 use crate::queue::{PathMtu, QueuePairKind};
 
 /// The sentence of a fault.
@@ -118,8 +119,13 @@ fn read_failed(denied: &Denial, ends: &Ends) -> Explanation {
     let headline = format!(
         "a READ of {peer} was being answered, {asked}, when its memory went away: {reason}"
     );
-    let explanation = Explanation::new("read_failed", headline)
-        .advice("deregister memory only when no peer reads it any more");
+    let (code, advice) = match denied.fault {
+        KeyFault::Unmapped => {
+            ("read_failed.unmapped", "unmap on-demand memory only when no peer reads it any more")
+        }
+        _ => ("read_failed", "deregister memory only when no peer reads it any more"),
+    };
+    let explanation = Explanation::new(code, headline).advice(advice);
     denial::facts(explanation, denied)
 }
 

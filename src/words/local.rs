@@ -58,62 +58,70 @@ pub(super) fn local(failure: &Failure) -> Option<Explanation> {
 }
 
 fn cannot_bind(fault: BindFault, bind: &WindowBind) -> Explanation {
-    let (reason, advice) = why_not_bound(fault);
+    let (code, reason) = match fault {
+        BindFault::NoSuchWindow => ("cannot_bind.no_such_window", "there is no such window"),
+        BindFault::WrongKind => (
+            "cannot_bind.wrong_kind",
+            "windows of type 1 are bound by the call, those of type 2B by a posted request",
+        ),
+        BindFault::WrongDomain => (
+            "cannot_bind.wrong_domain",
+            "queue pair, window and region do not lie in one protection domain",
+        ),
+        BindFault::AlreadyBound => (
+            "cannot_bind.already_bound",
+            "it is bound already, and type 2B must be invalidated first",
+        ),
+        BindFault::NoLength => ("cannot_bind.no_length", "length 0 unbinds windows of type 1 only"),
+        BindFault::Rights => ("cannot_bind.rights", "windows do not have one of these rights"),
+        BindFault::NoSuchRegion => {
+            ("cannot_bind.no_such_region", "there is no such region, or its key was invalidated")
+        }
+        BindFault::NotBindable => {
+            ("cannot_bind.not_bindable", "the region was registered without MW_BIND")
+        }
+        BindFault::NeedsLocalWrite => (
+            "cannot_bind.needs_local_write",
+            "peers are to change memory that was registered without LOCAL_WRITE",
+        ),
+        BindFault::OutOfBounds => {
+            ("cannot_bind.out_of_bounds", "the range is not inside the region")
+        }
+        BindFault::NotFlushable => (
+            "cannot_bind.not_flushable",
+            "peers are to flush memory that was not registered for it",
+        ),
+        BindFault::OnDemandAtomic => {
+            ("cannot_bind.on_demand_atomic", "atomic operations cannot reach on-demand memory")
+        }
+    };
     let what = super::call::window(bind);
-    Explanation::new("cannot_bind", format!("{what} cannot be bound: {reason}"))
-        .advice(advice)
+    Explanation::new(code, format!("{what} cannot be bound: {reason}"))
+        .advice(bind_advice(fault))
         .fact("window", bind.key().to_string())
         .fact("region", bind.region.to_string())
         .fact("length", bind.length)
 }
 
-/// The rule that forbids it, and what to do.
-fn why_not_bound(fault: BindFault) -> (&'static str, &'static str) {
+fn bind_advice(fault: BindFault) -> &'static str {
     match fault {
-        BindFault::NoSuchWindow => ("there is no such window", "bind it while it is allocated"),
-        BindFault::WrongKind => (
-            "windows of type 1 are bound by the call, those of type 2B by a posted request",
-            "use the way of the window's type",
-        ),
-        BindFault::WrongDomain => (
-            "queue pair, window and region do not lie in one protection domain",
-            "make all three in one protection domain",
-        ),
-        BindFault::AlreadyBound => (
-            "it is bound already, and type 2B must be invalidated first",
-            "invalidate the window's key before binding anew",
-        ),
-        BindFault::NoLength => (
-            "length 0 unbinds windows of type 1 only",
-            "give a length, or invalidate the window's key to end what it grants",
-        ),
-        BindFault::Rights => (
-            "windows do not have one of these rights",
-            "give only rights of peers, and ZERO_BASED only for type 2B",
-        ),
-        BindFault::NoSuchRegion => (
-            "there is no such region, or its key was invalidated",
-            "name the local key of a region that is registered",
-        ),
-        BindFault::NotBindable => (
-            "the region was registered without MW_BIND",
-            "register the region with MW_BIND, and with LOCAL_WRITE if peers are to change it",
-        ),
-        BindFault::NeedsLocalWrite => (
-            "peers are to change memory that was registered without LOCAL_WRITE",
-            "register the region with LOCAL_WRITE",
-        ),
-        BindFault::OutOfBounds => {
-            ("the range is not inside the region", "give a range that is inside")
+        BindFault::NoSuchWindow => "keep the window until its bind request has completed",
+        BindFault::WrongKind => "use the way of binding that the window's type has",
+        BindFault::WrongDomain => "make all three in one protection domain",
+        BindFault::AlreadyBound => "invalidate it and wait for the completion, then bind anew",
+        BindFault::NoLength => "invalidate windows of type 2B instead",
+        BindFault::Rights => {
+            "ask only for REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC, the FLUSH rights, and for type \
+             2B ZERO_BASED"
         }
-        BindFault::NotFlushable => (
-            "peers are to flush memory that was not registered for it",
-            "register the region with the FLUSH right, or leave that out of the window's",
-        ),
-        BindFault::OnDemandAtomic => (
-            "atomic operations cannot reach on-demand memory",
-            "leave REMOTE_ATOMIC out, or register the memory without ON_DEMAND",
-        ),
+        BindFault::NoSuchRegion => "keep the region registered until the request has completed",
+        BindFault::NotBindable => "register the region with MW_BIND",
+        BindFault::NeedsLocalWrite => {
+            "register the region with LOCAL_WRITE, or let peers only read"
+        }
+        BindFault::OutOfBounds => "correct address and length",
+        BindFault::NotFlushable => "register the region with the same FLUSH rights",
+        BindFault::OnDemandAtomic => "leave REMOTE_ATOMIC out, or register ordinary memory",
     }
 }
 

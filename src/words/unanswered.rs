@@ -2,7 +2,7 @@
 
 use super::number::{bytes, duration, milliseconds, times};
 use super::{Explanation, peer};
-use crate::engine::{Ends, NotReady, Unanswered};
+use crate::engine::{Ends, NotReady, Unanswered, Unreachable};
 
 /// Retries used up.
 pub(super) fn unanswered(facts: &Unanswered, ends: &Ends) -> Explanation {
@@ -29,6 +29,7 @@ pub(super) fn unanswered(facts: &Unanswered, ends: &Ends) -> Explanation {
         .fact("retry_cnt", facts.retry_count)
         .fact("sequence_naks", facts.sequence_naks)
         .fact("answers_outside", facts.outside)
+        .fact("icmp_unreachable", facts.unreachable.map_or(0, |heard| heard.times))
 }
 
 fn sent(facts: &Unanswered, ends: &Ends) -> String {
@@ -65,6 +66,7 @@ fn silence(facts: &Unanswered, ends: &Ends) -> Explanation {
     let number = ends.peer_number.unwrap_or_default();
     let address = ends.peer.map_or_else(|| "the peer".to_owned(), |peer| peer.to_string());
     Explanation::new("unanswered.silence", format!("{}, and {what}", sent(facts, ends)))
+        .because_if(facts.unreachable.is_some(), || unreachable(facts, &address))
         .because(format!("no process of {address} listens on UDP port 4791, or it has ended"))
         .because(format!("{address} is the wrong address: compare GID and GID index of both ends"))
         .because(format!(
@@ -84,7 +86,9 @@ fn silence(facts: &Unanswered, ends: &Ends) -> Explanation {
 fn gone_silent(facts: &Unanswered, ends: &Ends) -> Explanation {
     let headline =
         format!("{}, and nothing came back; earlier requests were answered", sent(facts, ends));
+    let address = ends.peer.map_or_else(|| "the peer".to_owned(), |peer| peer.to_string());
     Explanation::new("unanswered.gone_silent", headline)
+        .because_if(facts.unreachable.is_some(), || unreachable(facts, &address))
         .because("the peer's process has ended, or its queue pair was reset or destroyed")
         .because("the network between the ends was interrupted for longer than the retries last")
         .because_if(facts.first != facts.last, || too_large(ends))
@@ -92,6 +96,15 @@ fn gone_silent(facts: &Unanswered, ends: &Ends) -> Explanation {
             "ask the other end why it stopped; a longer timeout or retry_cnt bridges longer \
              interruptions",
         )
+}
+
+/// What ICMP says is no guess.
+fn unreachable(facts: &Unanswered, address: &str) -> String {
+    let Some(Unreachable { kind, times: heard }) = facts.unreachable else {
+        return String::new();
+    };
+    let heard = times(u64::from(heard));
+    format!("{address} port 4791: {kind} (ICMP) was heard {heard}")
 }
 
 fn too_large(ends: &Ends) -> String {

@@ -406,6 +406,7 @@ fn without_descriptors() {
     assert!(matches!(error, VerbsError::Channel(_)));
     println!("CHANNEL SAYS {error}");
     println!("XRC SAYS {}", crate::extended::xrc_without_descriptors(&context, &file));
+    crate::system::say_without_descriptors(channels);
 }
 
 /// Every attribute that a step needs is named when it is missing (users ask "which one?").

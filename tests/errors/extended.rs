@@ -23,7 +23,6 @@ use crate::world::{all, explained, rc, run};
 use crate::xrc::World;
 
 pub const CASES: &[Case] = &[
-    ("cannot_bind", cannot_bind),
     ("shared_queue", || stray().0),
     ("AsyncEvent.InvalidXrceth", || stray().1),
     ("AsyncEvent.XrcDomainViolation", xrc_violation),
@@ -57,26 +56,6 @@ pub const CASES: &[Case] = &[
 
 fn fresh() -> Engine {
     engine(Limits::default())
-}
-
-/// A window of a region that was registered without MW_BIND.
-fn cannot_bind() -> String {
-    let mut pair = rc(&|_, _| {});
-    let side = &mut pair.sides[0];
-    let key = side.engine.allocate_window(side.domain, WindowKind::Type2B).unwrap();
-    let bind = WindowBind {
-        window: WindowId::of_key(key),
-        kind: WindowKind::Type2B,
-        portion: 1,
-        region: side.keys.local,
-        address: side.memory.address(),
-        length: 64,
-        access: Access::REMOTE_WRITE,
-    };
-    let operation = SendOperation::BindWindow(bind);
-    pair.post_payload(0, 7, operation, SendFlags::SIGNALED, Payload::EMPTY);
-    run(&mut pair, all);
-    explained(&mut pair, 0)
 }
 
 /// A number that no shared receive queue has: the explanation, and the event.
@@ -286,31 +265,6 @@ pub fn xrc_without_descriptors(context: &uroce::verbs::Context, file: &File) -> 
     let options =
         XrcDomainOptions { file: Some(file.as_fd()), create: true, ..XrcDomainOptions::default() };
     context.open_xrc_domain(&options).expect_err("there is no descriptor left")
-}
-
-/// Every rule of binding has its own sentence.
-#[test]
-fn a_bind_that_reaches_too_far_is_told_as_that() {
-    let mut pair = rc(&|_, _| {});
-    let memory = OwnedMemory::new(4096);
-    let access = Access::LOCAL_WRITE | Access::MW_BIND;
-    let side = &mut pair.sides[0];
-    let keys = side.engine.register(side.domain, Arc::clone(&memory), access).unwrap();
-    let key = side.engine.allocate_window(side.domain, WindowKind::Type2B).unwrap();
-    let bind = WindowBind {
-        window: WindowId::of_key(key),
-        kind: WindowKind::Type2B,
-        portion: 1,
-        region: keys.local,
-        address: memory.address() + 4000,
-        length: 200,
-        access: Access::REMOTE_READ,
-    };
-    let operation = SendOperation::BindWindow(bind);
-    pair.post_payload(0, 7, operation, SendFlags::SIGNALED, Payload::EMPTY);
-    run(&mut pair, all);
-    let text = explained(&mut pair, 0);
-    assert!(text.contains("200 bytes at") && text.contains("not inside the region"), "{text}");
 }
 
 /// ATOMIC WRITE and FLUSH are refused with their own words, too.

@@ -1,11 +1,16 @@
 //! Errors explain themselves: each one happens here, and its sentence is the one that
 //! `docs/errors.md` promises, numbers aside.
 
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../common/pages.rs"]
+mod pages;
 #[path = "../pair/mod.rs"]
 mod pair;
 #[path = "../xrc/mod.rs"]
 mod xrc;
 
+mod binding;
 mod calls;
 mod document;
 mod ends;
@@ -16,6 +21,8 @@ mod local;
 mod requester;
 mod responder;
 mod sockets;
+mod system;
+mod told;
 mod world;
 
 use document::{Document, normal};
@@ -26,14 +33,28 @@ pub type Case = (&'static str, fn() -> String);
 /// Every case of every kind.
 fn cases() -> Vec<Case> {
     let kinds = [requester::CASES, responder::CASES, local::CASES, ends::CASES];
-    [&kinds[..], &[calls::CASES, events::CASES, extended::CASES]].concat().concat()
+    let more = [calls::CASES, events::CASES, extended::CASES, binding::CASES, system::CASES];
+    [&kinds[..], &more].concat().concat()
 }
 
 #[test]
 fn every_row_of_the_document_is_what_happens() {
+    compare(&cases());
+}
+
+/// The same for interfaces as no test machine has them: in a network of our own.
+#[test]
+fn every_row_of_an_unusable_interface_is_what_happens() {
+    if let Err(reason) = common::network::enter_new_namespace() {
+        return common::skip_unless("root", &reason);
+    }
+    compare(system::IN_A_NEW_NETWORK);
+}
+
+fn compare(cases: &[Case]) {
     let document = Document::read();
     let mut wrong = Vec::new();
-    for (code, happen) in cases() {
+    for (code, happen) in cases {
         let text = happen();
         match document.sentence(code) {
             None => wrong.push(format!("{code}: no row; it says\n{text}")),
@@ -44,13 +65,14 @@ fn every_row_of_the_document_is_what_happens() {
         }
     }
     assert!(wrong.is_empty(), "{} wrong:\n\n{}", wrong.len(), wrong.join("\n\n"));
-    println!("{} errors happened, each with the sentence of its row", cases().len());
+    println!("{} errors happened, each with the sentence of its row", cases.len());
 }
 
 #[test]
 fn every_row_has_a_case_and_every_error_has_a_row() {
     let document = Document::read();
-    let mut names: Vec<&str> = cases().iter().map(|(code, _)| *code).collect();
+    let all = [&cases()[..], system::IN_A_NEW_NETWORK].concat();
+    let mut names: Vec<&str> = all.iter().map(|(code, _)| *code).collect();
     names.sort_unstable();
     let twice = names.windows(2).find(|pair| pair[0] == pair[1]);
     assert_eq!(twice, None, "a case has one name");
@@ -63,10 +85,14 @@ fn every_row_has_a_case_and_every_error_has_a_row() {
         document.codes().filter(|code| names.binary_search(code).is_err()).collect();
     assert!(without.is_empty(), "rows without a case: {without:?}");
     let expected = document::expected_codes();
-    let missing: Vec<&String> =
-        expected.iter().filter(|code| document.sentence(code).is_none()).collect();
+    let impossible = document.impossible();
+    let is_told = |code: &&String| document.sentence(code).is_some() || impossible.contains(code);
+    let missing: Vec<&String> = expected.iter().filter(|code| !is_told(code)).collect();
     assert!(missing.is_empty(), "errors without a row: {missing:?}");
-    let rows = document.codes().count();
+    let both: Vec<&String> =
+        impossible.iter().filter(|code| document.sentence(code).is_some()).collect();
+    assert!(both.is_empty(), "listed as impossible, and a row: {both:?}");
+    let rows = document.codes().count() + impossible.len();
     assert_eq!(rows, expected.len(), "no row is of something that does not exist");
 }
 

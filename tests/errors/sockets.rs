@@ -37,9 +37,11 @@ fn a_completion_is_explained_where_nobody_listens() {
         "nothing has ever come back",
         "4.194 ms (timeout 10: 4.096 µs × 2^10), retry_cnt 2",
         "no process of 127.88.9.2 listens on UDP port 4791",
+        "in this order: (1) 127.88.9.2 port 4791: port unreachable (ICMP) was heard ",
     ] {
         assert!(text.contains(part), "{text}\nlacks {part}");
     }
+    assert!(here.counters().unwrap().link.icmp_unreachable > 0);
     let second = completions.wait_one(LONG).unwrap();
     let flushed = pair.explain(&second);
     assert_eq!(flushed.code, "flushed.failure");

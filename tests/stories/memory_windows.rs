@@ -619,6 +619,35 @@ fn the_key_of_a_window_that_has_ended_finds_neither_the_next_window_nor_a_region
     });
 }
 
+/// A bind request that is still queued when its window ends does not bind the next one, though that
+/// has the same number.
+#[test]
+fn a_queued_binding_does_not_bind_the_next_window_with_the_same_number() {
+    let fence = SendFlags { fence: true, ..SendFlags::NONE };
+    let limits = uroce::engine::Limits { windows: 1, ..uroce::engine::Limits::default() };
+    for kind in KINDS {
+        let setup = Setup { limits: limits.clone(), ..Setup::default() };
+        setup.tell(|s| {
+            let mut request = binding(s, kind, READ_WRITE);
+            let first = s.engine.window_of(request.key()).unwrap();
+            request.window = first;
+            s.post_read(1, 8);
+            s.post(2, SendOperation::BindWindow(request), fence, &[]);
+            s.expect(read_request(0, peer_reth(0, 8)));
+            s.engine.deallocate_window(first).unwrap();
+            let key = s.engine.allocate_window(s.domain, kind).unwrap();
+            let second = s.engine.window_of(key).unwrap();
+            assert_eq!((second.key(0), second == first), (first.key(0), false));
+            s.deliver(read_response_only(0, 1, &theirs(0, 8)));
+            s.expect_sent(1, Success);
+            s.expect_sent(2, MemoryWindowBindError);
+            assert_eq!(s.engine.deallocate_window(first), Err(ControlError::NoSuchWindow));
+            s.engine.deallocate_window(second).unwrap();
+            assert_eq!(s.engine.window_of(key), None);
+        });
+    }
+}
+
 #[test]
 fn a_fenced_binding_waits_for_reads_and_no_others() {
     let fence = SendFlags { fence: true, ..SendFlags::NONE };

@@ -71,6 +71,23 @@ impl Control {
         self.used += space;
     }
 
+    /// The data of the first message of a kind among the first `length` bytes.
+    pub(super) fn find(
+        &self,
+        length: usize,
+        level: libc::c_int,
+        kind: libc::c_int,
+    ) -> Option<&[u8]> {
+        let mut rest = &self.bytes[..length.min(Self::SIZE)];
+        while let Some((found_level, found_kind, data, following)) = split_message(rest) {
+            if (found_level, found_kind) == (level, kind) {
+                return Some(data);
+            }
+            rest = following;
+        }
+        None
+    }
+
     /// Reads what the kernel wrote into the first `length` bytes.
     pub(super) fn read(&self, length: usize) -> Received {
         let mut received = Received::default();

@@ -13,6 +13,7 @@
 mod control;
 mod group;
 mod holder;
+mod icmp;
 mod open;
 mod receive;
 mod send;
@@ -29,7 +30,7 @@ use self::receive::{BATCH, Datagram, ReceiveBatch};
 use self::send::{Cut, MAX_BURST_BYTES, MAX_SEGMENTS};
 use self::sender::Sender;
 use super::{JoinError, Link, LinkStatistics, is_sendable};
-use crate::engine::{IdentificationRule, Port, PortCapabilities, SourcePorts};
+use crate::engine::{IdentificationRule, Port, PortCapabilities, SourcePorts, UnreachableKind};
 use crate::wire::{Flow, Identification, ReceivedBurst, SentBurst};
 
 pub use self::group::{GroupSockets, open_group_socket};
@@ -214,6 +215,10 @@ impl Port for UdpLink {
 
     fn is_pressed(&mut self) -> bool {
         self.receiver.as_ref().is_some_and(|receiver| receiver.is_pressed)
+    }
+
+    fn take_unreachable(&mut self, look: bool, sink: &mut dyn FnMut(IpAddr, UnreachableKind)) {
+        self.sender.take_unreachable(look, &mut self.statistics, sink);
     }
 
     fn transmit(

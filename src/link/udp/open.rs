@@ -246,6 +246,8 @@ fn next_send_socket(
     {
         socket.set_send_buffer_size(SEND_BUFFER).map_err(refused("set the send buffer"))?;
     }
+    super::icmp::ask_for_errors(socket.as_fd(), address.is_ipv6())
+        .map_err(refused("ask for ICMP errors"))?;
     for port in ports {
         let local = SockAddr::from(options.socket_address(address, port));
         match socket.bind(&local) {

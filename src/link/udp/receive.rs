@@ -127,7 +127,7 @@ impl ReceiveBatch {
     }
 }
 
-fn address_of(name: &libc::sockaddr_storage) -> Option<(IpAddr, u16)> {
+pub(super) fn address_of(name: &libc::sockaddr_storage) -> Option<(IpAddr, u16)> {
     match libc::c_int::from(name.ss_family) {
         libc::AF_INET => {
             // SAFETY: the storage is larger than, and aligned for, any socket address, and every

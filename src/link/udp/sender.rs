@@ -1,13 +1,16 @@
 //! What happens when the kernel takes all, some or none of the bursts.
 
 use std::io;
+use std::net::IpAddr;
 use std::ops::Range;
 use std::os::fd::AsFd;
 
 use socket2::Socket;
 
+use super::icmp::Notices;
 use super::open::{self, UdpError, UdpOptions};
 use super::send::{Cut, SendBatch};
+use crate::engine::UnreachableKind;
 use crate::link::LinkStatistics;
 use crate::wire::icrc::{self, DONT_FRAGMENT};
 use crate::wire::{ICRC_LENGTH, SentBurst};
@@ -19,6 +22,7 @@ pub(super) struct Sender {
     pub(super) ports: Vec<u16>,
     pub(super) batch: SendBatch,
     pub(super) cut: Cut,
+    notices: Notices,
 }
 
 /// What to do about a message that the kernel did not take.
@@ -36,16 +40,21 @@ enum Refusal {
     Full,
 }
 
+/// A message is tried so often again after errors that may be those of earlier datagrams: others may
+/// arrive while these are read.
+const MAX_TRIES: u32 = 4;
+
 impl Refusal {
-    /// `merged`: the kernel was to cut the message; `tried`: it was refused before.
-    fn of(error: &io::Error, merged: bool, tried: bool) -> Self {
+    /// `merged`: the kernel was to cut the message; `tries`: how often it was refused before.
+    fn of(error: &io::Error, merged: bool, tries: u32) -> Self {
         match error.raw_os_error().unwrap_or(0) {
             libc::EAGAIN => Self::Full,
             libc::EINVAL | libc::EIO | libc::EOPNOTSUPP if merged => Self::Cut,
-            libc::EMSGSIZE => Self::Oversized,
+            // ICMP may have said it of another datagram.
+            libc::EMSGSIZE if tries > 0 => Self::Oversized,
             // A queue below the socket is full, or a firewall rule drops the packet.
             libc::ENOBUFS | libc::ENOMEM | libc::EPERM => Self::Lost,
-            _ if tried => Self::Lost,
+            _ if tries >= MAX_TRIES => Self::Lost,
             _ => Self::Again,
         }
     }
@@ -57,12 +66,28 @@ impl Sender {
             open::send_sockets(options)?.into_iter().unzip();
         let by_kernel = options.segmentation && sockets.iter().all(open::can_segment);
         let cut = if by_kernel { Cut::ByKernel } else { Cut::ByUs };
-        Ok(Self { sockets, ports, batch: SendBatch::new(), cut })
+        Ok(Self { sockets, ports, batch: SendBatch::new(), cut, notices: Notices::default() })
     }
 
     /// The socket that sends from a port.
     pub(super) fn socket_of(&self, source_port: u16) -> Option<usize> {
         self.ports.iter().position(|port| *port == source_port)
+    }
+
+    /// Hands out what ICMP has told; with `look` also what no send has failed for yet.
+    pub(super) fn take_unreachable(
+        &mut self,
+        look: bool,
+        statistics: &mut LinkStatistics,
+        sink: &mut dyn FnMut(IpAddr, UnreachableKind),
+    ) {
+        if look {
+            self.notices.look(&self.sockets);
+        }
+        if self.notices.read > 0 {
+            statistics.icmp_unreachable += std::mem::take(&mut self.notices.read);
+            self.notices.take(sink);
+        }
     }
 
     /// Sends all bursts in the slots, in order for each socket, and frees the slots.
@@ -91,22 +116,25 @@ impl Sender {
         statistics: &mut LinkStatistics,
     ) -> Option<usize> {
         let messages = self.batch.build(socket, first);
-        let (mut next, mut tried) = (0, false);
+        let (mut next, mut tries) = (0, 0);
         while next < messages {
             match self.batch.send(self.sockets[socket].as_fd(), next) {
                 Ok(count) => {
                     self.count_sent(next..next + count, statistics);
                     next += count;
-                    tried = false;
+                    tries = 0;
                 }
                 Err(error) => {
                     let message = self.batch.message(next);
-                    match Refusal::of(&error, message.packets > 1, tried) {
-                        Refusal::Again => tried = true,
+                    match Refusal::of(&error, message.packets > 1, tries) {
+                        Refusal::Again => {
+                            tries += 1;
+                            self.notices.read(self.sockets[socket].as_fd());
+                        }
                         Refusal::Cut => return Some(message.slot),
                         refusal => {
                             next = self.count_refused(next..messages, refusal, statistics);
-                            tried = false;
+                            tries = 0;
                         }
                     }
                 }
@@ -170,15 +198,15 @@ mod tests {
     #[test]
     fn each_refusal_has_its_own_consequence() {
         let refusal = |number, merged, tried| Refusal::of(&error(number), merged, tried);
-        assert_eq!(refusal(libc::EAGAIN, true, false), Refusal::Full);
-        assert_eq!(refusal(libc::EIO, true, false), Refusal::Cut);
-        assert_eq!(refusal(libc::EINVAL, true, true), Refusal::Cut);
-        assert_eq!(refusal(libc::EINVAL, false, true), Refusal::Lost, "no burst left to cut");
-        assert_eq!(refusal(libc::EMSGSIZE, false, false), Refusal::Oversized);
-        assert_eq!(refusal(libc::ENOBUFS, false, false), Refusal::Lost);
-        assert_eq!(refusal(libc::EPERM, false, false), Refusal::Lost);
-        assert_eq!(refusal(libc::ECONNREFUSED, false, false), Refusal::Again);
-        assert_eq!(refusal(libc::ECONNREFUSED, false, true), Refusal::Lost);
+        assert_eq!(refusal(libc::EAGAIN, true, 0), Refusal::Full);
+        assert_eq!(refusal(libc::EIO, true, 0), Refusal::Cut);
+        assert_eq!(refusal(libc::EINVAL, true, MAX_TRIES), Refusal::Cut);
+        assert_eq!(refusal(libc::EINVAL, false, MAX_TRIES), Refusal::Lost, "no burst left to cut");
+        assert_eq!(refusal(libc::EMSGSIZE, false, 1), Refusal::Oversized);
+        assert_eq!(refusal(libc::ENOBUFS, false, 0), Refusal::Lost);
+        assert_eq!(refusal(libc::EPERM, false, 0), Refusal::Lost);
+        assert_eq!(refusal(libc::ECONNREFUSED, false, 0), Refusal::Again);
+        assert_eq!(refusal(libc::ECONNREFUSED, false, MAX_TRIES), Refusal::Lost);
     }
 
     #[test]

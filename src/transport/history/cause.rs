@@ -3,6 +3,7 @@
 use super::event::PacketKind;
 use crate::memory::{Access, BindFault, Denial, WindowBind};
 use crate::queue::QueuePairState;
+use crate::transport::Unreachable;
 use crate::wire::{NakCode, Psn, RnrTimer};
 
 /// A request of ours to which no sufficient answer came.
@@ -36,6 +37,8 @@ pub struct Unanswered {
     pub outside_psn: Psn,
     /// Whether the peer has acknowledged anything since the connection was made.
     pub acknowledged: bool,
+    /// What ICMP has told of the peer's address meanwhile.
+    pub unreachable: Option<Unreachable>,
 }
 
 /// A request of ours for which the peer had no receive.

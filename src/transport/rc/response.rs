@@ -302,6 +302,8 @@ impl Requester {
         ctx.count(Counter::RetryExceeded);
         let Some(index) = self.index_at(self.oldest) else { return };
         let (entry, attempt) = (&self.outstanding[index], &self.clock.attempt);
+        let path = base.peer.as_ref().map(|peer| ctx.path(peer.path));
+        let unreachable = path.and_then(|path| path.unreachable(attempt.since));
         let cause = Cause::Unanswered(Unanswered {
             kind: packet_kind(&entry.operation),
             first: entry.first,
@@ -317,6 +319,7 @@ impl Requester {
             outside: attempt.outside,
             outside_psn: attempt.outside_psn,
             acknowledged: self.clock.acknowledged,
+            unreachable,
         });
         self.fail(base, ctx, index, CompletionStatus::TransportRetryExceeded, cause);
     }
