@@ -7,9 +7,10 @@
 //! ```
 //!
 //! It sleeps until one of them comes. Who asks must be of our own user or root, is served alone,
-//! and is dropped when slow; the engine is locked for a few queue pairs at a time only.
+//! and is dropped when slow or when the device ends; the engine is locked for a few queue pairs at a
+//! time only.
 
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::linux::net::SocketAddrExt;
@@ -17,8 +18,8 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
+use super::asker::Asker;
 use super::clock;
 use super::device::{DeviceCounters, count_all};
 use super::driver::Driver;
@@ -29,7 +30,7 @@ use super::system;
 use crate::engine::{AsyncEvent, Engine};
 use crate::host::{self, Change, Interface, InterfaceWatch};
 use crate::link::Event;
-use crate::time::{Instant, SECOND};
+use crate::time::SECOND;
 use crate::wire::Qpn;
 
 /// Names of listening sockets begin so, in the abstract namespace.
@@ -38,16 +39,10 @@ pub(super) const PREFIX: &str = "uroce-counters-";
 const LONGEST: usize = 100;
 /// Devices of one name in a process whose sockets can be told apart.
 const SAME_NAME: u32 = 1000;
-/// Bytes of a question.
-pub(super) const QUESTION: usize = 64;
 /// Queue pairs that are read under one lock.
 const AT_A_TIME: usize = 32;
-/// How long one read or write may take.
-const PATIENCE: Duration = Duration::from_secs(1);
 /// Nanoseconds before the next try after one that the system refused.
 const REST: u64 = SECOND / 10;
-/// How long a whole answer may take, in nanoseconds.
-const LONGEST_ANSWER: u64 = 10 * SECOND;
 
 /// See the module's text. Dropping it ends the thread.
 pub(super) struct Attendant {
@@ -203,11 +198,8 @@ impl Work {
         if user != 0 && user != system::effective_user() {
             return Ok(());
         }
-        stream.set_nonblocking(false)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
-        let mut out = Answer { stream, until: clock::now() + LONGEST_ANSWER };
-        match read_question(stream)?.as_str() {
+        let mut out = Asker::new(stream, &self.shared.stop)?;
+        match out.question()?.as_str() {
             "device" => out.line(&self.device_line()?)?,
             "all" => {
                 out.line(&self.device_line()?)?;
@@ -251,7 +243,7 @@ impl Work {
         }))
     }
 
-    fn pair_lines(&self, numbers: Vec<Qpn>, out: &mut Answer<'_>) -> io::Result<()> {
+    fn pair_lines(&self, numbers: Vec<Qpn>, out: &mut Asker<'_>) -> io::Result<()> {
         for some in numbers.chunks(AT_A_TIME) {
             let read = |engine: &mut Engine| -> Vec<PairReading> {
                 some.iter().filter_map(|number| PairReading::take(engine, *number)).collect()
@@ -262,37 +254,6 @@ impl Work {
         }
         Ok(())
     }
-}
-
-/// An answer on its way.
-struct Answer<'a> {
-    stream: &'a UnixStream,
-    until: Instant,
-}
-
-impl Answer<'_> {
-    fn line(&mut self, line: &Line) -> io::Result<()> {
-        if clock::now() > self.until {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        let mut text = serde_json::to_vec(line)?;
-        text.push(b'\n');
-        self.stream.write_all(&text)
-    }
-}
-
-/// The question: one line.
-fn read_question(mut stream: &UnixStream) -> io::Result<String> {
-    let mut bytes = Vec::new();
-    while bytes.len() < QUESTION && bytes.last() != Some(&b'\n') {
-        let mut some = [0; QUESTION];
-        let count = stream.read(&mut some[..QUESTION - bytes.len()])?;
-        if count == 0 {
-            break;
-        }
-        bytes.extend_from_slice(&some[..count]);
-    }
-    Ok(String::from_utf8_lossy(&bytes).trim_end().to_owned())
 }
 
 impl Watched {

@@ -17,6 +17,7 @@
 #[cfg(not(loom))]
 mod addresses;
 #[cfg(not(loom))]
+mod asker;
 mod attendant;
 #[cfg(not(loom))]
 pub mod clock;
