@@ -256,29 +256,6 @@ fn ask(device: &str, question: &[u8]) -> String {
     text
 }
 
-/// Who asks a byte at a time is dropped, and holds up neither others nor the end of the device.
-#[test]
-fn who_asks_a_byte_at_a_time_does_not_hold_up_the_end_of_a_device() {
-    let (device, pairs) = busy_device(31, 0);
-    let name = format!("uroce-counters-{}-dev31", std::process::id());
-    let address = SocketAddr::from_abstract_name(name).unwrap();
-    let mut slow = UnixStream::connect_addr(&address).unwrap();
-    let (told, asked) = std::sync::mpsc::channel();
-    let asking = std::thread::spawn(move || {
-        let mut asked = 0;
-        while asked < 60 && slow.write_all(b"x").is_ok() {
-            asked += 1;
-            // Nobody receives any more once the device has ended.
-            let _ = told.send(());
-            std::thread::park_timeout(Duration::from_millis(250));
-        }
-        asked
-    });
-    asked.recv().unwrap();
-    drop((pairs, device));
-    assert!(asking.join().unwrap() < 20);
-}
-
 /// A socket that calls itself a device of this process and is none.
 fn impostor(device: &str) -> std::os::unix::net::UnixListener {
     let name = format!("uroce-counters-{}-{device}", std::process::id());

@@ -17,7 +17,6 @@
 #[cfg(not(loom))]
 mod addresses;
 #[cfg(not(loom))]
-mod asker;
 mod attendant;
 #[cfg(not(loom))]
 pub mod clock;
