@@ -256,6 +256,83 @@ fn ask(device: &str, question: &[u8]) -> String {
     text
 }
 
+/// A socket that calls itself a device of this process and is none.
+fn impostor(device: &str) -> std::os::unix::net::UnixListener {
+    let name = format!("uroce-counters-{}-{device}", std::process::id());
+    let address = SocketAddr::from_abstract_name(name).unwrap();
+    std::os::unix::net::UnixListener::bind_addr(&address).unwrap()
+}
+
+#[test]
+fn an_answer_without_end_fills_no_memory() {
+    const MOST: usize = 64 << 20;
+    let listener = impostor("endless");
+    let answering = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.read_to_end(&mut Vec::new()).unwrap();
+        let mut sent = 0;
+        while sent < MOST && stream.write_all(&[b' '; 1 << 16]).is_ok() {
+            sent += 1 << 16;
+        }
+        sent
+    });
+    let output = run(&["counters", "endless"]);
+    assert!(answering.join().unwrap() < MOST / 8, "it was read to the end");
+    assert_eq!((status(&output), stdout(&output)), (2, String::new()));
+    assert!(stderr(&output).contains("its answer does not end"), "{}", stderr(&output));
+}
+
+#[test]
+fn who_listens_and_takes_nobody_stops_nobody() {
+    use socket2::{Domain, SockAddr, Socket, Type};
+    let name = format!("\0uroce-counters-{}-deaf", std::process::id());
+    let address = SockAddr::unix(name).unwrap();
+    let socket = || Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+    let listener = socket();
+    listener.bind(&address).unwrap();
+    listener.listen(0).unwrap();
+    let waiting = socket();
+    waiting.connect(&address).unwrap();
+    let full = socket();
+    full.set_nonblocking(true).unwrap();
+    assert_eq!(full.connect(&address).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+    let output = run(&["counters", "deaf", "--json"]);
+    assert_eq!((status(&output), stdout(&output)), (2, String::new()));
+    assert!(stderr(&output).contains("is it stopped?"), "{}", stderr(&output));
+}
+
+#[test]
+fn names_that_others_choose_do_nothing_to_a_terminal() {
+    let listener = impostor("strange");
+    let answering = std::thread::spawn(move || {
+        for _ in 0..2 {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.read_to_end(&mut Vec::new()).unwrap();
+            let device = serde_json::json!({"device": {
+                "process": 1, "program": "\u{1b}[2Jevil\u{7}", "device": "\u{1b}]0;x",
+                "interface": "\u{9b}31m", "time": 0, "queue_pairs": 1,
+                "counters": {"\u{1b}[1m": 1},
+            }});
+            let pair = serde_json::json!({"queue_pair": {
+                "number": 7, "kind": "\u{1b}c", "state": "\u{8}", "destination": null, "peer": null,
+                "counters": {"\u{1b}[0m": 5},
+            }});
+            let text = format!("{device}\n{pair}\n\"end\"\n");
+            stream.write_all(text.as_bytes()).unwrap();
+        }
+    });
+    let output = run(&["counters", "strange"]);
+    let one = run(&["counters", "strange", "--qp", "7"]);
+    answering.join().unwrap();
+    for output in [output, one] {
+        assert_success(&output);
+        let text = stdout(&output);
+        assert!(text.contains("evil"), "{text}");
+        let controls: Vec<char> = text.chars().filter(|c| c.is_control() && *c != '\n').collect();
+        assert_eq!(controls, [], "{text:?}");
+    }
+}
+
 #[test]
 fn strange_questions_are_refused_and_who_says_nothing_keeps_nobody_for_long() {
     let (device, _pairs) = busy_device(8, 1);

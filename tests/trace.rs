@@ -154,3 +154,33 @@ fn a_reader_that_stands_still_does_not_stop_the_exchange() {
     assert!(client.wait().unwrap().success());
     drop(unread);
 }
+
+/// What a program does with signals is its own affair, and one that has not told the system to
+/// ignore SIGPIPE does not end because nobody reads what is traced.
+#[test]
+fn no_thread_of_a_device_takes_a_signal_of_the_program() {
+    let mut options = uroce::software::DeviceOptions::at([127, 88, 12, 1].into());
+    options.trace.verbs = true;
+    let device = uroce::software::Device::open(&options).unwrap();
+    let blocked = |name: &str| -> Option<u64> {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+        let is_it = |task: &std::path::PathBuf| {
+            std::fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.trim() == name)
+        };
+        let found = tasks.map(|task| task.path()).find(is_it)?;
+        let status = std::fs::read_to_string(found.join("status")).ok()?;
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();
+        Some(u64::from_str_radix(mask.trim(), 16).unwrap())
+    };
+    let signals = [libc::SIGPIPE, libc::SIGINT, libc::SIGTERM, libc::SIGALRM, libc::SIGUSR1];
+    let wanted = signals.iter().fold(0, |mask, signal| mask | 1_u64 << (signal - 1));
+    for name in ["uroce-trace", "uroce-attendant"] {
+        // A thread begins, takes its name and then its mask when the system lets it.
+        let has_begun = (0..10_000).any(|_| {
+            std::thread::park_timeout(std::time::Duration::from_millis(1));
+            blocked(name).is_some_and(|mask| mask & wanted == wanted)
+        });
+        assert!(has_begun, "{name}: {:x?}", blocked(name));
+    }
+    drop(device);
+}

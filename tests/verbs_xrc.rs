@@ -171,6 +171,30 @@ fn a_queue_of_another_domain_is_refused_and_the_event_says_so() {
     assert!(!target.history().unwrap().records.is_empty());
 }
 
+/// File systems give the number of a file that is gone to the next one.
+#[test]
+fn a_file_that_was_removed_stands_for_its_domain_and_no_new_file_does() {
+    let context = context(90);
+    let folder = std::env::temp_dir().join(format!("uroce-xrc-gone-{}", std::process::id()));
+    std::fs::create_dir(&folder).unwrap();
+    let open = |create| {
+        let file = File::create(folder.join("domain")).unwrap();
+        std::fs::remove_file(folder.join("domain")).unwrap();
+        let file = Some(file.as_fd());
+        context.open_xrc_domain(&XrcDomainOptions { file, create, exclusive: false })
+    };
+    let domain = open(true).unwrap();
+    for _ in 0..50 {
+        let other = open(false).map(drop);
+        assert!(
+            matches!(other, Err(VerbsError::Control(ControlError::NoXrcDomainOfFile))),
+            "{other:?}"
+        );
+    }
+    drop(domain);
+    std::fs::remove_dir(&folder).unwrap();
+}
+
 #[test]
 fn a_file_stands_for_a_domain_of_a_context() {
     let context = context(4);

@@ -1,19 +1,27 @@
 //! Looking at the devices of running processes from outside.
 
 use std::fs;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
-use std::os::fd::AsFd;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixStream};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
+
+use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::attendant::PREFIX;
 use super::report::{DeviceReport, Line, PairReport};
-use super::system;
+use super::{clock, system};
+use crate::time::{Instant, SECOND};
 
-/// How long a device may take for its next line. It answers one at a time.
+/// How long a device may take to begin, and from then on for each part. It answers one at a time.
 const PATIENCE: Duration = Duration::from_secs(12);
+/// How long a whole answer may take, in nanoseconds: longer than a device takes for one.
+const LONGEST_TIME: u64 = 30 * SECOND;
+/// Bytes of the longest line that a device sends, by far: who sends more is none.
+const LONGEST_LINE: u64 = 1 << 20;
+/// Bytes of the longest answer, of as many queue pairs as a device can have.
+const LONGEST_ANSWER: u64 = 1 << 28;
 /// Flag of a socket that listens, in the kernel's list.
 const LISTENING: u32 = 0x1_0000;
 
@@ -105,14 +113,52 @@ fn observed(line: &str) -> Option<Observed> {
     (flags & LISTENING != 0).then(|| Observed {
         process,
         program: program_of(process),
-        device: device.to_owned(),
+        device: showing(device),
         socket: socket.to_owned(),
     })
 }
 
 fn program_of(process: u32) -> String {
     let name = fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
-    name.trim_end().to_owned()
+    showing(name.trim_end())
+}
+
+/// A name that another process has chosen, without what would do something to a terminal.
+fn showing(name: &str) -> String {
+    name.chars().map(|c| if c.is_control() { '_' } else { c }).collect()
+}
+
+/// Reads an answer for as long as one may take, whoever gives it and however slowly.
+struct Hearing {
+    stream: UnixStream,
+    until: Instant,
+}
+
+impl Hearing {
+    fn new(stream: UnixStream) -> Self {
+        Self { stream, until: clock::now() + LONGEST_TIME }
+    }
+}
+
+impl Read for Hearing {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let left = Duration::from_nanos(self.until - clock::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        self.stream.set_read_timeout(Some(left.min(PATIENCE)))?;
+        self.stream.read(bytes)
+    }
+}
+
+/// The next line of an answer; nothing at its end.
+fn next_line(answer: &mut impl BufRead) -> io::Result<Option<String>> {
+    let mut line = String::new();
+    let count = answer.take(LONGEST_LINE).read_line(&mut line)?;
+    if count as u64 == LONGEST_LINE {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "its answer does not end"));
+    }
+    Ok((count > 0).then_some(line))
 }
 
 impl Observed {
@@ -127,14 +173,14 @@ impl Observed {
     ) -> Result<DeviceReport, ObserveError> {
         let stream = self.connect(question)?;
         let mut device = None;
-        for line in BufReader::new(stream).lines() {
-            let line = line.map_err(|error| self.silent(error))?;
+        let mut answer = BufReader::new(Hearing::new(stream).take(LONGEST_ANSWER));
+        while let Some(line) = next_line(&mut answer).map_err(|error| self.silent(error))? {
             let line: Line =
                 serde_json::from_str(&line).map_err(|error| self.nonsense(&error.to_string()))?;
             match line {
-                Line::Device(report) => device = Some(report),
-                Line::QueuePair(report) => each(report),
-                Line::Refused(why) => return Err(self.nonsense(&why)),
+                Line::Device(report) => device = Some(report.showing(showing)),
+                Line::QueuePair(report) => each(report.showing(showing)),
+                Line::Refused(why) => return Err(self.nonsense(&showing(&why))),
                 Line::End => return device.ok_or_else(|| self.nonsense("no device")),
             }
         }
@@ -143,8 +189,11 @@ impl Observed {
 
     fn connect(&self, question: Question) -> Result<UnixStream, ObserveError> {
         let open = || -> io::Result<(UnixStream, u32)> {
-            let address = SocketAddr::from_abstract_name(&self.socket)?;
-            let stream = UnixStream::connect_addr(&address)?;
+            let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+            // Connecting waits too, for who listens and takes nobody.
+            socket.set_write_timeout(Some(PATIENCE))?;
+            socket.connect(&SockAddr::unix(format!("\0{}", self.socket))?)?;
+            let stream = UnixStream::from(OwnedFd::from(socket));
             let user = system::peer_user(stream.as_fd())?;
             Ok((stream, user))
         };
@@ -159,15 +208,19 @@ impl Observed {
             Question::All => "all\n".to_owned(),
             Question::QueuePair(number) => format!("qp {number}\n"),
         };
-        let asked = stream
-            .set_read_timeout(Some(PATIENCE))
-            .and_then(|()| stream.write_all(text.as_bytes()))
-            .and_then(|()| stream.shutdown(Shutdown::Write));
+        let asked =
+            stream.write_all(text.as_bytes()).and_then(|()| stream.shutdown(Shutdown::Write));
         asked.map_err(|error| self.silent(error))?;
         Ok(stream)
     }
 
     fn silent(&self, error: io::Error) -> ObserveError {
+        let error = match error.kind() {
+            io::ErrorKind::WouldBlock => {
+                io::Error::new(io::ErrorKind::TimedOut, "it took too long; is it stopped?")
+            }
+            _ => error,
+        };
         let (process, device) = (self.process, self.device.clone());
         ObserveError::Silent { process, device, error }
     }

@@ -65,7 +65,31 @@ pub struct PairReport {
     pub counters: Counts,
 }
 
+/// Counts with names that `showing` has made fit to be shown.
+fn shown(counts: Counts, showing: fn(&str) -> String) -> Counts {
+    counts.into_iter().map(|(name, count)| (showing(&name), count)).collect()
+}
+
+impl PairReport {
+    /// The same with texts that `showing` has made fit to be shown.
+    pub(super) fn showing(self, showing: fn(&str) -> String) -> Self {
+        let (kind, state) = (showing(&self.kind), showing(&self.state));
+        Self { kind, state, counters: shown(self.counters, showing), ..self }
+    }
+}
+
 impl DeviceReport {
+    /// The same with texts that `showing` has made fit to be shown.
+    pub(super) fn showing(self, showing: fn(&str) -> String) -> Self {
+        Self {
+            program: showing(&self.program),
+            device: showing(&self.device),
+            interface: self.interface.as_deref().map(showing),
+            counters: shown(self.counters, showing),
+            ..self
+        }
+    }
+
     /// All counts of a device by name.
     pub fn counts(counters: &DeviceCounters) -> Counts {
         let own = counters.engine.iter().map(|(name, count)| (name.to_owned(), count));

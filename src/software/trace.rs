@@ -19,6 +19,7 @@ use std::time::Duration;
 use super::clock;
 use super::environment::Trace;
 use super::fork;
+use super::system;
 use crate::engine::{Effects, Failure, Flushed};
 use crate::time::Instant;
 use crate::wire::{Flow, Headers};
@@ -82,6 +83,8 @@ impl Tracer {
         let lost = Arc::new(AtomicU64::new(0));
         let teller = Teller { coloured: colours(), lost: Arc::clone(&lost) };
         let run = move || {
+            // The program's signals are not ours, and a closed standard error ends nobody.
+            system::block_signals();
             teller.run(&waiting);
             // The device may have stopped waiting.
             let _ = finished.send(());

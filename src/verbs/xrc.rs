@@ -51,6 +51,8 @@ pub struct XrcDomain {
 struct Inner {
     context: Context,
     id: XrcDomainId,
+    /// The file that stands for it: another one does not get its number while this is open.
+    _file: Option<File>,
 }
 
 impl Drop for Inner {
@@ -81,19 +83,22 @@ impl Context {
     /// The file's domain does not exist, or exists, against what `options` ask for; the file cannot
     /// be looked at; or a limit of the device.
     pub fn open_xrc_domain(&self, options: &XrcDomainOptions<'_>) -> Result<XrcDomain, VerbsError> {
-        let file = options.file.map(identity).transpose().map_err(VerbsError::XrcFile)?;
+        let kept = options.file.map(keep).transpose().map_err(VerbsError::XrcFile)?;
+        let (file, kept) = kept.unzip();
         let open = XrcOpen { file, create: options.create, exclusive: options.exclusive };
         let id = self.tell_control(
             || words::call::xrc_open(&open),
             |engine, _| engine.open_xrc_domain(&open),
         )?;
-        Ok(XrcDomain { inner: Arc::new(Inner { context: self.clone(), id }) })
+        Ok(XrcDomain { inner: Arc::new(Inner { context: self.clone(), id, _file: kept }) })
     }
 }
 
-fn identity(file: BorrowedFd<'_>) -> std::io::Result<XrcFile> {
-    let metadata = File::from(file.try_clone_to_owned()?).metadata()?;
-    Ok(XrcFile { device: metadata.dev(), inode: metadata.ino() })
+/// What identifies a file, as long as what is returned with it is open.
+fn keep(file: BorrowedFd<'_>) -> std::io::Result<(XrcFile, File)> {
+    let file = File::from(file.try_clone_to_owned()?);
+    let metadata = file.metadata()?;
+    Ok((XrcFile { device: metadata.dev(), inode: metadata.ino() }, file))
 }
 
 impl ProtectionDomain {

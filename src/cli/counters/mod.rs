@@ -160,22 +160,27 @@ fn choose(found: Vec<Observed>, wanted: Option<&str>) -> Result<Vec<Observed>, F
 /// Asks each device; the answers of those that give one, or the first error if none does.
 fn ask_all(devices: &[Observed], qp: Option<u32>) -> Result<Vec<Answer>, Failure> {
     let mut answers = Vec::new();
-    let mut errors: Vec<ObserveError> = Vec::new();
+    let mut errors: Vec<(&Observed, ObserveError)> = Vec::new();
     for device in devices {
         match ask(device, qp.map_or(Question::All, Question::QueuePair)) {
             Ok(answer) => answers.push(answer),
-            Err(error) => errors.push(error),
+            Err(error) => errors.push((device, error)),
         }
     }
+    if !answers.is_empty() && !errors.is_empty() {
+        // Whoever has ended since the list was made is no failure beside those who answer.
+        let left = observable()?;
+        errors.retain(|(device, _)| left.contains(device));
+    }
+    let mut errors = errors.into_iter().map(|(_, error)| error);
     if let Some(number) = qp {
         answers.retain(|answer| !answer.pairs.is_empty());
-        if answers.is_empty() && errors.is_empty() {
+        if answers.is_empty() && errors.len() == 0 {
             return Err(Failure::bad(format!(
                 "there is no queue pair {number:#x} there; without --qp all are listed"
             )));
         }
     }
-    let mut errors = errors.into_iter();
     if answers.is_empty() {
         return Err(errors.next().map_or_else(|| Failure::bad("nobody answers"), Failure::from));
     }
