@@ -1,5 +1,5 @@
-//! Objects end in any order while extended reliable connections use them: nothing panics, nothing is
-//! left behind, and what was reached as a limit can be reached again.
+//! Objects end in any order while extended reliable connections use them: nothing panics, nothing
+//! is left behind, and what was reached as a limit can be reached again.
 
 mod pair;
 mod xrc;

@@ -79,7 +79,8 @@ pub enum ObserveError {
     },
     /// The answer was none.
     #[error(
-        "device {device} of process {process} gave no sensible answer ({why}): is it of another version?"
+        "device {device} of process {process} gave no sensible answer ({why}): is it of another \
+         version?"
     )]
     Nonsense {
         /// Process.
