@@ -50,7 +50,7 @@ fn segment(keys: &MemoryKeys, offset: usize, length: usize) -> Sge {
 /// Why the queue pair failed.
 fn cause(s: &Story) -> Cause {
     let history = s.engine.history(s.number()).unwrap();
-    history.failures.last().expect("it has failed").cause.clone()
+    history.failures.last().expect("it has failed").cause
 }
 
 #[test]
