@@ -64,6 +64,9 @@ fn invalid(facts: &Refused, ends: &Ends) -> Explanation {
         .because_if(kind == PacketKind::Send, || {
             format!("the receive posted at the peer is smaller than {}", bytes(length.into()))
         })
+        .because_if(!several && !is_read && length > PathMtu::Mtu256.bytes() as u32, || {
+            format!("path MTU mismatch: the peer's is smaller than {length}, so that our packet is too large there")
+        })
         .because_if(right.is_some(), || {
             let right = right.unwrap_or_default();
             format!("the peer's queue pair does not allow it: its access flags lack {right}")
