@@ -626,7 +626,7 @@ fn a_queued_binding_does_not_bind_the_next_window_with_the_same_number() {
     let fence = SendFlags { fence: true, ..SendFlags::NONE };
     let limits = uroce::engine::Limits { windows: 1, ..uroce::engine::Limits::default() };
     for kind in KINDS {
-        let setup = Setup { limits: limits.clone(), ..Setup::default() };
+        let setup = Setup { limits, ..Setup::default() };
         setup.tell(|s| {
             let mut request = binding(s, kind, READ_WRITE);
             let first = s.engine.window_of(request.key()).unwrap();
