@@ -237,6 +237,29 @@ fn a_budget_is_kept_in_both_directions() {
 }
 
 #[test]
+fn a_flood_to_a_group_leaves_room_for_what_is_sent_to_the_link_alone() {
+    let port = fresh_port();
+    let alone = |last| UdpOptions {
+        coalescing: false,
+        segmentation: false,
+        ..options(loopback(last), port)
+    };
+    let mut receiver = UdpLink::open(alone(53)).unwrap();
+    let mut sender = UdpLink::open(alone(54)).unwrap();
+    let group = IpAddr::from([239, 47, 91, 1]);
+    receiver.join(group).unwrap();
+    assert_eq!(send(&mut sender, group, &[(100, 6400, 0)]), 64);
+    assert_eq!(send(&mut sender, loopback(53), &[(100, 200, 0)]), 2);
+    assert!(wait_readable(receiver.descriptors(), 2000));
+    let mut destinations = Vec::new();
+    receiver.receive(16, &mut |burst| {
+        destinations.extend(burst.segments().map(|_| burst.flow.destination));
+    });
+    let to = |address| destinations.iter().filter(|known| **known == address).count();
+    assert_eq!((to(group), to(loopback(53))), (8, 2));
+}
+
+#[test]
 fn what_the_socket_drops_is_counted() {
     let port = fresh_port();
     let to =

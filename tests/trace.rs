@@ -69,7 +69,7 @@ fn verbs_are_told_with_decoded_attributes_and_packets_in_words() {
             "RC_SEND_LAST PSN ",
             "952 bytes, asks for ACK",
             "RC_ACKNOWLEDGE PSN ",
-            "ACK, 1 messages done",
+            "ACK, 1 message done",
         ] {
             assert!(packets.iter().any(|line| line.contains(part)), "{part} is missing in\n{text}");
         }

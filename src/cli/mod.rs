@@ -27,11 +27,11 @@ struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    Counters(counters::CountersArgs),
     Demo(demo::DemoArgs),
-    Dump(dump::DumpArgs),
     Devices(devices::DevicesArgs),
     Pingpong(pingpong::PingpongArgs),
+    Counters(counters::CountersArgs),
+    Dump(dump::DumpArgs),
     Sim(sim::SimArgs),
 }
 

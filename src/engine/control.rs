@@ -429,6 +429,7 @@ impl Engine {
             pair.leave_path(ctx);
             ctx.keys.unbind_all_over(number);
         });
+        self.notifications.forget(slot);
         self.ready.remove(slot);
         self.held.remove(slot);
         self.deadlines.remove(slot);

@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use super::{ControlError, Engine};
 use crate::queue::QueuePairKind;
 use crate::time::Instant;
-use crate::transport::{Arrival, Counter};
+use crate::transport::{Arrival, CE, Counter};
 use crate::wire::{Headers, PKey, Qpn, ReceivedBurst, Service};
 
 /// Why a queue pair was not attached to a group, or not detached. Nothing was changed.
@@ -189,7 +189,7 @@ impl Engine {
         let lent = members.map(std::mem::take).ok_or(Counter::DropNoGroupMember)?;
         for slot in &lent {
             if let Err(reason) = self.handle_member_copy(now, *slot, headers, arrival, payload) {
-                self.counters.count(reason);
+                self.count_for(Some(*slot), reason, 1);
             }
         }
         if let Some(members) = self.groups.members.get_mut(&burst.flow.destination) {
@@ -207,6 +207,12 @@ impl Engine {
         payload: &[u8],
     ) -> Result<(), Counter> {
         self.with_pair(slot, now, |pair, ctx| {
+            // The device has got one packet, and counted it.
+            ctx.own_counters.add(Counter::ReceivedPackets, 1);
+            ctx.own_counters.add(Counter::ReceivedBytes, arrival.length as u64);
+            if arrival.traffic_class & CE == CE {
+                ctx.own_counters.add(Counter::ReceivedCongestionMark, 1);
+            }
             if !pair.state().receives() {
                 return Err(Counter::DropWrongState);
             }

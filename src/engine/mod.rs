@@ -366,7 +366,8 @@ impl Engine {
 
     /// What has been counted for a queue pair since it was created. Packets that could be matched
     /// to none (malformed, or of an unknown number) count for the device only; one with a wrong
-    /// ICRC counts for the queue pair whose number it carries, right or not.
+    /// ICRC counts for the queue pair whose number it carries, right or not; one to a multicast
+    /// group counts for each member, and once for the device.
     ///
     /// # Errors
     /// There is no such queue pair.

@@ -95,6 +95,15 @@ pub(super) fn read(source: usize, target: &mut [u8]) -> Result<(), Unmapped> {
     whole(done, target.len())
 }
 
+/// Whether a part of a range cannot be read, as far as the first pages show it. For whoever asks why
+/// a copy failed.
+pub(super) fn has_hole(start: usize, length: usize) -> bool {
+    const PAGE: usize = 4096;
+    const LOOKED_AT: usize = 1024;
+    let pages = (start / PAGE * PAGE..start + length).step_by(PAGE).take(LOOKED_AT);
+    pages.map(|page| read(page.max(start), &mut [0])).any(|looked| looked.is_err())
+}
+
 /// The kernel stops at the first page that is not there and tells how far it came.
 fn whole(done: isize, length: usize) -> Result<(), Unmapped> {
     if usize::try_from(done) == Ok(length) { Ok(()) } else { Err(Unmapped) }

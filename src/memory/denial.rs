@@ -48,18 +48,27 @@ impl KeyTable {
 }
 
 /// The facts of a refusal of [`super::scatter()`] or [`super::gather()`]: the first segment that is
-/// refused as a whole. Nothing if none is.
+/// refused as a whole. If none is, the first one with a hole, or else the first one in on-demand
+/// memory: it may be mapped without the right that is needed, or be mapped again.
 #[cold]
 pub(crate) fn denied(
     keys: &KeyTable,
     who: Accessor,
-    mut segments: impl Iterator<Item = Sge>,
+    segments: impl Iterator<Item = Sge>,
     need: Access,
 ) -> Option<Denial> {
-    segments.find_map(|segment| {
+    let (mut unmapped, mut suspected) = (None, None);
+    for segment in segments.filter(|segment| segment.length > 0) {
         let (key, length) = (segment.key.value(), segment.length);
-        let span = keys.span(key, who, segment.address, length as usize, need);
-        let fault = span.err().filter(|_| length > 0)?;
-        Some(keys.denial(key, (segment.address, length.into()), need, fault))
-    })
+        let denial = |fault| keys.denial(key, (segment.address, length.into()), need, fault);
+        match keys.span(key, who, segment.address, length as usize, need) {
+            Err(fault) => return Some(denial(fault)),
+            Ok(span) => match span.may_fail() {
+                (_, true) => unmapped = unmapped.or_else(|| Some(denial(KeyFault::Unmapped))),
+                (true, _) => suspected = suspected.or_else(|| Some(denial(KeyFault::Unmapped))),
+                _ => {}
+            },
+        }
+    }
+    unmapped.or(suspected)
 }

@@ -459,6 +459,11 @@ impl Span<'_> {
         self.backing.copy_in(self.offset, source).map_err(|_| KeyFault::Unmapped)
     }
 
+    /// Whether it lies in memory that may be unmapped, and whether a part of it is.
+    pub(super) fn may_fail(&self) -> (bool, bool) {
+        (self.backing.is_on_demand(), self.backing.has_hole(self.offset, self.length))
+    }
+
     /// Makes what was written here survive a loss of power. Waits until it does.
     pub(crate) fn persist(&self) -> std::io::Result<()> {
         self.backing.persist(self.offset, self.length)

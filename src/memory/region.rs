@@ -253,6 +253,12 @@ impl Backing {
         self.on_demand
     }
 
+    /// Whether a part of a range that lies inside is not mapped, as far as that can happen.
+    pub(super) fn has_hole(&self, offset: usize, length: usize) -> bool {
+        self.assert_inside(offset, length);
+        self.on_demand && demand::has_hole(self.start + offset, length)
+    }
+
     /// Real address of the first byte.
     pub(super) fn address(&self) -> u64 {
         self.start as u64

@@ -59,22 +59,26 @@ pub enum SendOperation {
         /// What to add.
         add: u64,
     },
-    /// Fills a receive buffer of a datagram queue pair (UD), one packet at most.
+    /// Fills a receive buffer of a datagram queue pair (UD), one packet at most: as many bytes as the
+    /// interface's path MTU. The message lies there behind 40 bytes, see
+    /// [`start_datagrams`](crate::verbs::QueuePair::start_datagrams).
     SendTo {
         /// Whose.
         to: Datagram,
         /// Four bytes for its completion.
         immediate: Option<Immediate>,
     },
-    /// Stores eight bytes of the peer's memory at once: whoever looks sees all of them or none. Has
-    /// no local segments.
+    /// Stores eight bytes of the peer's memory at once: whoever looks sees all of them or none. Needs
+    /// the right [`REMOTE_WRITE`](crate::memory::Access::REMOTE_WRITE). Has no local segments; RC
+    /// only.
     AtomicWrite {
         /// Where, aligned to 8 bytes.
         remote: Remote,
         /// The bytes, in the order in which they lie in memory.
         value: [u8; 8],
     },
-    /// Completes when all earlier WRITEs of the queue are placed as it says. Has no local segments.
+    /// Completes when all earlier WRITEs of the queue are placed as it says. Needs the FLUSH right of
+    /// that placement ([`FlushPlacement::needs`]). Has no local segments; RC only.
     Flush {
         /// First byte of the range.
         remote: Remote,
@@ -217,8 +221,8 @@ pub enum PostError {
     SharedReceiveQueue,
     /// The transport has no such operation.
     #[error(
-        "{0} queue pairs have no such operation: READ, atomics and SEND with invalidate need RC, and \
-         datagrams to an address handle UD"
+        "{0} queue pairs have no such operation: READ, atomics and SEND with invalidate need RC or \
+         XRC, ATOMIC WRITE and FLUSH need RC, and UD has SendTo only, which nothing else has"
     )]
     NotSupported(super::QueuePairKind),
     /// Requests of an XRC INI queue pair have to say which shared receive queue they are for.

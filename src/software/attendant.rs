@@ -46,8 +46,8 @@ const AT_A_TIME: usize = 32;
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Nanoseconds before the next try after one that the system refused.
 const REST: u64 = SECOND / 10;
-/// How long a whole answer may take, in nanoseconds.
-const LONGEST_ANSWER: u64 = 10 * SECOND;
+/// How long a whole question with its answer may take, in nanoseconds.
+const LONGEST_EXCHANGE: u64 = 10 * SECOND;
 
 /// See the module's text. Dropping it ends the thread.
 pub(super) struct Attendant {
@@ -206,17 +206,18 @@ impl Work {
         stream.set_nonblocking(false)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        let mut out = Answer { stream, until: clock::now() + LONGEST_ANSWER };
-        match read_question(stream)?.as_str() {
+        let stopping = &self.shared.stopping;
+        let out = Exchange { stream, until: clock::now() + LONGEST_EXCHANGE, stopping };
+        match out.question()?.as_str() {
             "device" => out.line(&self.device_line()?)?,
             "all" => {
                 out.line(&self.device_line()?)?;
-                self.pair_lines(self.numbers()?, &mut out)?;
+                self.pair_lines(self.numbers()?, &out)?;
             }
             question => match question.strip_prefix("qp ").and_then(|text| text.parse().ok()) {
                 Some(number) => {
                     out.line(&self.device_line()?)?;
-                    self.pair_lines(vec![Qpn::new(number)], &mut out)?;
+                    self.pair_lines(vec![Qpn::new(number)], &out)?;
                 }
                 None => {
                     let why = "the questions are `device`, `all` and `qp NUMBER`";
@@ -251,7 +252,7 @@ impl Work {
         }))
     }
 
-    fn pair_lines(&self, numbers: Vec<Qpn>, out: &mut Answer<'_>) -> io::Result<()> {
+    fn pair_lines(&self, numbers: Vec<Qpn>, out: &Exchange<'_>) -> io::Result<()> {
         for some in numbers.chunks(AT_A_TIME) {
             let read = |engine: &mut Engine| -> Vec<PairReading> {
                 some.iter().filter_map(|number| PairReading::take(engine, *number)).collect()
@@ -264,35 +265,43 @@ impl Work {
     }
 }
 
-/// An answer on its way.
-struct Answer<'a> {
+/// A question and its answer. It ends early if it takes too long, or if the device ends, which waits
+/// for it.
+struct Exchange<'a> {
     stream: &'a UnixStream,
     until: Instant,
+    stopping: &'a AtomicBool,
 }
 
-impl Answer<'_> {
-    fn line(&mut self, line: &Line) -> io::Result<()> {
-        if clock::now() > self.until {
-            return Err(io::ErrorKind::TimedOut.into());
+impl Exchange<'_> {
+    fn check(&self) -> io::Result<()> {
+        let is_over = self.stopping.load(Ordering::Acquire) || clock::now() > self.until;
+        if is_over { Err(io::ErrorKind::TimedOut.into()) } else { Ok(()) }
+    }
+
+    /// The question: one line.
+    fn question(&self) -> io::Result<String> {
+        let mut bytes = Vec::new();
+        while bytes.len() < QUESTION && bytes.last() != Some(&b'\n') {
+            self.check()?;
+            let mut some = [0; QUESTION];
+            let mut stream = self.stream;
+            let count = stream.read(&mut some[..QUESTION - bytes.len()])?;
+            if count == 0 {
+                break;
+            }
+            bytes.extend_from_slice(&some[..count]);
         }
+        Ok(String::from_utf8_lossy(&bytes).trim_end().to_owned())
+    }
+
+    fn line(&self, line: &Line) -> io::Result<()> {
+        self.check()?;
         let mut text = serde_json::to_vec(line)?;
         text.push(b'\n');
-        self.stream.write_all(&text)
+        let mut stream = self.stream;
+        stream.write_all(&text)
     }
-}
-
-/// The question: one line.
-fn read_question(mut stream: &UnixStream) -> io::Result<String> {
-    let mut bytes = Vec::new();
-    while bytes.len() < QUESTION && bytes.last() != Some(&b'\n') {
-        let mut some = [0; QUESTION];
-        let count = stream.read(&mut some[..QUESTION - bytes.len()])?;
-        if count == 0 {
-            break;
-        }
-        bytes.extend_from_slice(&some[..count]);
-    }
-    Ok(String::from_utf8_lossy(&bytes).trim_end().to_owned())
 }
 
 impl Watched {
@@ -359,6 +368,20 @@ impl Watched {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_exchange_ends_when_it_takes_too_long_or_the_device_ends() {
+        let later = clock::now() + LONGEST_EXCHANGE;
+        for (until, stops) in [(later, false), (Instant::ZERO, false), (later, true)] {
+            let (mut asker, stream) = UnixStream::pair().unwrap();
+            asker.write_all(b"al").unwrap();
+            asker.write_all(b"l\n").unwrap();
+            let exchange = Exchange { stream: &stream, until, stopping: &AtomicBool::new(stops) };
+            let goes_on = until == later && !stops;
+            assert_eq!(exchange.question().ok(), goes_on.then(|| "all".to_owned()));
+            assert_eq!(exchange.line(&Line::End).is_ok(), goes_on);
+        }
+    }
 
     #[test]
     fn names_of_sockets_are_short_plain_and_different() {

@@ -39,6 +39,10 @@ impl Port for Traced {
         })
     }
 
+    fn is_pressed(&mut self) -> bool {
+        self.inner.is_pressed()
+    }
+
     fn transmit(
         &mut self,
         budget: usize,
@@ -83,5 +87,31 @@ impl Link for Traced {
     fn set_now(&mut self, now: Instant) {
         self.now = now;
         self.inner.set_now(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::memory::{self, MemoryOptions};
+    use crate::software::environment::Trace;
+    use crate::wire::Flow;
+
+    #[test]
+    fn what_the_link_tells_of_its_receive_queue_comes_through() {
+        let addresses = [1, 2].map(|last| IpAddr::from([10, 0, 0, last]));
+        let options = MemoryOptions { queue: 4, ..MemoryOptions::default() };
+        let mut ends = memory::hub(&addresses, &options).unwrap();
+        let tracer = Tracer::start(Trace { packets: true, ..Trace::default() }).unwrap().unwrap();
+        let mut traced = Traced::new(Box::new(ends.remove(1)), tracer);
+        let [source, destination] = addresses;
+        let flow = Flow { source, destination, source_port: 0xc000 };
+        let (traffic_class, first_identification) = (0, 0);
+        let burst =
+            SentBurst { flow, traffic_class, first_identification, segment: 50, length: 50 };
+        for (count, is_pressed) in [(2, false), (1, true)] {
+            assert_eq!(ends[0].transmit(count, &mut |_| Some(burst)), count);
+            assert_eq!(traced.is_pressed(), is_pressed);
+        }
     }
 }

@@ -13,6 +13,8 @@ const KNOWN: [&str; 9] = [
     "UROCE_STRICT",
     "UROCE_RECEIVE_BUFFER",
 ];
+/// Up to how many wrong letters a name is taken for a misspelt one.
+const MISSPELT: usize = 2;
 const OF_TESTS: [&str; 3] = ["UROCE_REQUIRE", "UROCE_TEST_", "UROCE_SIM_"];
 
 /// A sentence for each variable that looks like one of ours and is none.
@@ -24,9 +26,13 @@ pub(super) fn unknown_variables(names: impl Iterator<Item = String>) -> Vec<Stri
     });
     unknown
         .map(|name| {
-            let nearest = KNOWN.iter().min_by_key(|known| distance(known, &name));
-            let nearest = nearest.copied().unwrap_or_default();
-            format!("{name} is no variable of uroce and has no effect; did you mean {nearest}?")
+            let distances = KNOWN.iter().map(|known| (distance(known, &name), *known));
+            let near = distances.filter(|(letters, _)| *letters <= MISSPELT);
+            let meant = near.min().map_or_else(
+                || format!("there are {}", KNOWN.join(", ")),
+                |(_, known)| format!("did you mean {known}?"),
+            );
+            format!("{name} is no variable of uroce and has no effect; {meant}")
         })
         .collect()
 }
@@ -60,6 +66,8 @@ mod tests {
                 "UROCE_PACP is no variable of uroce and has no effect; did you mean UROCE_PCAP?",
             ]
         );
+        let other = unknown_variables(["UROCE_FOO".to_owned()].into_iter());
+        assert!(other[0].contains("no effect; there are UROCE_DEVICE, UROCE_LINK, "), "{other:?}");
         assert_eq!(distance("kitten", "sitting"), 3);
     }
 

@@ -115,6 +115,13 @@ impl SendingHalf {
         }
     }
 
+    /// The retries that are left follow a change of their numbers.
+    pub(crate) fn reload_retries(&mut self, base: &Base) {
+        if let Self::Acknowledged(requester) = self {
+            requester.reload_retries(base);
+        }
+    }
+
     /// PSN of the next packet that will be sent for the first time.
     pub(crate) fn next_psn(&self) -> Psn {
         match self {

@@ -115,6 +115,9 @@ impl QueuePair {
         if attributes.address.is_some() {
             self.resolve_peer(ctx, device);
         }
+        if attributes.retry_count.is_some() || attributes.rnr_retry.is_some() {
+            self.sending.reload_retries(&self.base);
+        }
         match (from, to) {
             (QueuePairState::Init, QueuePairState::Rtr) => {
                 self.receiving.begin(attributes.receive_psn.unwrap_or_default());

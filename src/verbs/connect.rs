@@ -89,6 +89,47 @@ impl QueuePair {
     /// Takes this datagram queue pair from RESET to RTS. Datagrams must carry `qkey` to be received;
     /// our first one has PSN `psn`. Receives can be posted from here on.
     ///
+    /// A received message lies behind 40 bytes that tell where it came from, as with libibverbs: an
+    /// IPv6 header, or 20 zero bytes and an IPv4 header. Receives have to be 40 bytes longer than the
+    /// message, or it is dropped and [`QueuePair::explain_dropped`] says so. [`Completion::length`]
+    /// counts the 40, too.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use uroce::verbs::{self, Access, AddressVector, Psn, QKey, QueuePairKind};
+    /// # use uroce::verbs::{QueuePairOptions, SendOperation};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let device = verbs::open("lo")?;
+    /// # let domain = device.allocate_domain()?;
+    /// # let completions = device.create_completion_queue(16)?;
+    /// let options =
+    ///     QueuePairOptions { kind: QueuePairKind::Ud, ..QueuePairOptions::new(&completions) };
+    /// let (alice, bob) = (domain.create_queue_pair(&options)?, domain.create_queue_pair(&options)?);
+    /// let qkey = QKey::new(0x1111_1111);
+    /// alice.start_datagrams(qkey, Psn::new(1))?;
+    /// bob.start_datagrams(qkey, Psn::new(2))?;
+    ///
+    /// let memory = domain.allocate(4096, Access::LOCAL_WRITE)?;
+    /// bob.post_receive(1, &[memory.segment(0, 40 + 5)])?;
+    /// let address = bob.endpoint(0, Psn::new(2))?.gid.address();
+    /// let handle = domain.create_address_handle(&AddressVector::new(0, address))?;
+    /// let to = handle.datagram(bob.number(), qkey);
+    /// memory.write(1000, b"hello")?;
+    /// alice.post(2, SendOperation::SendTo { to, immediate: None }, memory.segment(1000, 5))?;
+    ///
+    /// // One completion of the send, one of the receive, in either order.
+    /// for _ in 0..2 {
+    ///     let completion = completions.wait_one(Duration::from_secs(5))?;
+    ///     assert!(completion.status.is_success(), "{}", completion.status);
+    ///     assert!(completion.id == 2 || completion.length == 40 + 5);
+    /// }
+    /// assert_eq!(memory.to_vec(40, 5)?, b"hello");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// [`Completion::length`]: super::Completion::length
+    ///
     /// # Errors
     /// As [`QueuePair::modify`].
     pub fn start_datagrams(&self, qkey: QKey, psn: Psn) -> Result<(), VerbsError> {

@@ -8,6 +8,17 @@
 //!                              └── poll, wait ◀── completions ┘
 //! ```
 //!
+//! | for | begin with |
+//! | --- | --- |
+//! | a connection | [`QueuePair::connect`], [`connect_pair`] |
+//! | datagrams | [`QueuePair::start_datagrams`], [`ProtectionDomain::create_address_handle`], [`SendOperation::SendTo`] |
+//! | multicast | [`QueuePair::attach_multicast`] |
+//! | receives for many queue pairs | [`ProtectionDomain::create_shared_receive_queue`], [`QueuePairOptions::shared_receives`] |
+//! | one connection to each process, not to each of its queue pairs | [`XrcDomain`], [`connect_xrc`] |
+//! | a peer's rights to a part of a region | [`MemoryWindow::bind`], [`QueuePair::bind_window`] |
+//! | stores that are seen whole, and certainty that WRITEs are placed | [`SendOperation::AtomicWrite`], [`SendOperation::Flush`] |
+//! | why something failed | [`QueuePair::explain`], [`QueuePair::history`], [`Context::poll_event`] |
+//!
 //! Every handle can be used from any thread at once, and keeps what it stands on alive: dropping a
 //! context while a queue pair exists ends nothing. Whoever posts or polls also drives the protocol,
 //! and a background thread does so while nobody does (see [`crate::software`]).

@@ -110,6 +110,12 @@ impl QueuePair {
         words::explain_root(&self.history().ok()?)
     }
 
+    /// Why a faulty message was last dropped, if one was: on UC and UD that fails nothing, so that
+    /// nothing else tells.
+    pub fn explain_dropped(&self) -> Option<Explanation> {
+        words::explain_dropped(&self.history().ok()?)
+    }
+
     /// The rate to which congestion notifications have brought it; nothing if it is not limited. UC
     /// and UD queue pairs are limited by their destinations: [`Context::rate_to`].
     ///

@@ -62,7 +62,56 @@ impl MemoryWindow {
 
     /// A work request's operation that binds this window of type 2 to `range` of a region, with
     /// `portion` as the low 8 bits of its key. Post it on the queue pair whose peer shall use the
-    /// window.
+    /// window. To take the rights back, [`SendOperation::LocalInvalidate`] there, or the peer's
+    /// [`SendOperation::SendWithInvalidate`].
+    ///
+    /// [`SendOperation::LocalInvalidate`]: super::SendOperation::LocalInvalidate
+    /// [`SendOperation::SendWithInvalidate`]: super::SendOperation::SendWithInvalidate
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use uroce::verbs::{self, Access, ConnectOptions, FlushPlacement, FlushSelectivity};
+    /// # use uroce::verbs::{MemoryWindow, Payload, QueuePairOptions, SendFlags, SendOperation};
+    /// # use uroce::verbs::{SendRequest, WindowKind, connect_pair};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let device = verbs::open("lo")?;
+    /// # let domain = device.allocate_domain()?;
+    /// # let completions = device.create_completion_queue(16)?;
+    /// # let options = QueuePairOptions::new(&completions);
+    /// # let alice = domain.create_queue_pair(&options)?;
+    /// # let bob = domain.create_queue_pair(&options)?;
+    /// # connect_pair(&alice, &bob, &ConnectOptions::default())?;
+    /// // Bob lets Alice write 64 bytes of his, and FLUSH them.
+    /// let region = domain.allocate(4096, Access::LOCAL_WRITE | Access::MW_BIND | Access::FLUSH_GLOBAL)?;
+    /// let window = domain.allocate_window(WindowKind::Type2B)?;
+    /// let bind = window.bind(&region, 64..128, Access::REMOTE_WRITE | Access::FLUSH_GLOBAL, 1);
+    ///
+    /// // What has no local data is posted without segments.
+    /// let request = |id, operation| SendRequest {
+    ///     id,
+    ///     operation,
+    ///     flags: SendFlags::SIGNALED,
+    ///     payload: Payload::Segments(&[]),
+    /// };
+    /// bob.post_send(&request(1, SendOperation::BindWindow(bind)))?;
+    /// let completion = completions.wait_one(Duration::from_secs(5))?;
+    /// assert!(completion.status.is_success(), "{}", bob.explain(&completion));
+    ///
+    /// // Alice has got the address and the key of `remote`, in a message for example.
+    /// let remote = MemoryWindow::remote(&bind, 8);
+    /// let (placement, selectivity) = (FlushPlacement::GlobalVisibility, FlushSelectivity::Range);
+    /// alice.post_sends(&[
+    ///     request(2, SendOperation::AtomicWrite { remote, value: *b"at once!" }),
+    ///     request(3, SendOperation::Flush { remote, length: 8, placement, selectivity }),
+    /// ]).map_err(|(_, error)| error)?;
+    /// for _ in 0..2 {
+    ///     let completion = completions.wait_one(Duration::from_secs(5))?;
+    ///     assert!(completion.status.is_success(), "{}", alice.explain(&completion));
+    /// }
+    /// assert_eq!(region.to_vec(64 + 8, 8)?, b"at once!");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn bind(
         &self,
         region: &impl Bindable,

@@ -3,14 +3,19 @@
 use super::number::bytes;
 use super::{Explanation, denial, peer};
 use crate::engine::{Cause, Denial, Ends, Failure, MessagePart};
-use crate::queue::PathMtu;
+use crate::queue::{PathMtu, QueuePairKind};
 
 /// The sentence of a fault.
 pub(super) fn fault(failure: &Failure) -> Explanation {
-    let ends = &failure.ends;
-    let explanation = match &failure.cause {
+    answered(of_cause(&failure.cause, failure.id, &failure.ends), failure)
+}
+
+/// The sentence of what was wrong with a message, whatever came of it; `receive` is the work
+/// request that met it, if one was spent.
+pub(super) fn of_cause(cause: &Cause, receive: Option<u64>, ends: &Ends) -> Explanation {
+    match cause {
         Cause::ReceiveTooSmall { capacity, arrived } => receive_too_small(*capacity, *arrived, ends),
-        Cause::ReceiveMemory(denied) => receive_memory(failure, denied),
+        Cause::ReceiveMemory(denied) => receive_memory(receive, denied),
         Cause::RemoteMemory(denied) => remote_memory(denied, ends),
         Cause::ReadFailed(denied) => read_failed(denied, ends),
         Cause::FlushFailed(denied) => flush_failed(denied, ends),
@@ -57,8 +62,7 @@ pub(super) fn fault(failure: &Failure) -> Explanation {
         .advice("make it as large as all its work queues together, or poll it more often")
         .fact("capacity", *capacity),
         _ => Explanation::new("unknown", "it left no details".to_owned()),
-    };
-    answered(explanation, failure)
+    }
 }
 
 /// What the peer was told.
@@ -79,18 +83,23 @@ fn receive_too_small(capacity: u32, arrived: u64, ends: &Ends) -> Explanation {
         peer(ends),
         bytes(arrived)
     );
-    Explanation::new("receive_too_small", headline)
+    let explanation = Explanation::new("receive_too_small", headline);
+    let explanation = if ends.transport == QueuePairKind::Ud {
+        explanation.because("a UD receive needs 40 bytes more than the message, which count here")
+    } else {
+        explanation
+    };
+    explanation
         .because("the peer sends more than was agreed")
-        .because("a UD receive needs 40 bytes more than the message")
         .advice("post receives as large as the largest message")
         .fact("capacity", capacity)
         .fact("arrived", arrived)
 }
 
-fn receive_memory(failure: &Failure, denied: &Denial) -> Explanation {
+fn receive_memory(receive: Option<u64>, denied: &Denial) -> Explanation {
     let (asked, reason) = (denial::asked(denied), denial::reason(denied));
-    let id = failure.id.unwrap_or_default();
-    let headline = format!("receive {id} names {asked}, but {reason}");
+    let receive = receive.map_or_else(|| "a receive".to_owned(), |id| format!("receive {id}"));
+    let headline = format!("{receive} names {asked}, but {reason}");
     let explanation = Explanation::new("receive_memory", headline)
         .advice("correct the segment, or register the memory with LOCAL_WRITE");
     denial::facts(explanation, denied)

@@ -58,34 +58,63 @@ pub(super) fn local(failure: &Failure) -> Option<Explanation> {
 }
 
 fn cannot_bind(fault: BindFault, bind: &WindowBind) -> Explanation {
-    let reason = match fault {
-        BindFault::NoSuchWindow => "there is no such window",
-        BindFault::WrongKind => {
-            "windows of type 1 are bound by the call, those of type 2B by a posted request"
-        }
-        BindFault::WrongDomain => {
-            "queue pair, window and region do not lie in one protection domain"
-        }
-        BindFault::AlreadyBound => "it is bound already, and type 2B must be invalidated first",
-        BindFault::NoLength => "length 0 unbinds windows of type 1 only",
-        BindFault::Rights => "windows do not have one of these rights",
-        BindFault::NoSuchRegion => "there is no such region, or its key was invalidated",
-        BindFault::NotBindable => "the region was registered without MW_BIND",
-        BindFault::NeedsLocalWrite => {
-            "peers are to change memory that was registered without LOCAL_WRITE"
-        }
-        BindFault::OutOfBounds => "the range is not inside the region",
-        BindFault::NotFlushable => "peers are to flush memory that was not registered for it",
-        BindFault::OnDemandAtomic => "atomic operations cannot reach on-demand memory",
-    };
+    let (reason, advice) = why_not_bound(fault);
     let what = super::call::window(bind);
     Explanation::new("cannot_bind", format!("{what} cannot be bound: {reason}"))
-        .advice(
-            "register the region with MW_BIND and LOCAL_WRITE, and invalidate before binding anew",
-        )
+        .advice(advice)
         .fact("window", bind.key().to_string())
         .fact("region", bind.region.to_string())
         .fact("length", bind.length)
+}
+
+/// The rule that forbids it, and what to do.
+fn why_not_bound(fault: BindFault) -> (&'static str, &'static str) {
+    match fault {
+        BindFault::NoSuchWindow => ("there is no such window", "bind it while it is allocated"),
+        BindFault::WrongKind => (
+            "windows of type 1 are bound by the call, those of type 2B by a posted request",
+            "use the way of the window's type",
+        ),
+        BindFault::WrongDomain => (
+            "queue pair, window and region do not lie in one protection domain",
+            "make all three in one protection domain",
+        ),
+        BindFault::AlreadyBound => (
+            "it is bound already, and type 2B must be invalidated first",
+            "invalidate the window's key before binding anew",
+        ),
+        BindFault::NoLength => (
+            "length 0 unbinds windows of type 1 only",
+            "give a length, or invalidate the window's key to end what it grants",
+        ),
+        BindFault::Rights => (
+            "windows do not have one of these rights",
+            "give only rights of peers, and ZERO_BASED only for type 2B",
+        ),
+        BindFault::NoSuchRegion => (
+            "there is no such region, or its key was invalidated",
+            "name the local key of a region that is registered",
+        ),
+        BindFault::NotBindable => (
+            "the region was registered without MW_BIND",
+            "register the region with MW_BIND, and with LOCAL_WRITE if peers are to change it",
+        ),
+        BindFault::NeedsLocalWrite => (
+            "peers are to change memory that was registered without LOCAL_WRITE",
+            "register the region with LOCAL_WRITE",
+        ),
+        BindFault::OutOfBounds => {
+            ("the range is not inside the region", "give a range that is inside")
+        }
+        BindFault::NotFlushable => (
+            "peers are to flush memory that was not registered for it",
+            "register the region with the FLUSH right, or leave that out of the window's",
+        ),
+        BindFault::OnDemandAtomic => (
+            "atomic operations cannot reach on-demand memory",
+            "leave REMOTE_ATOMIC out, or register the memory without ON_DEMAND",
+        ),
+    }
 }
 
 fn too_many_packets(length: u32, path_mtu: u32) -> Explanation {

@@ -230,6 +230,12 @@ pub fn explain_root(history: &History) -> Option<Explanation> {
     history.root.and_then(|root| history.failures.get(root)).map(explain)
 }
 
+/// Why a faulty message was last dropped, if one was (UC and UD, where that fails nothing).
+pub fn explain_dropped(history: &History) -> Option<Explanation> {
+    let explanation = fault::of_cause(&history.dropped?, None, &history.ends);
+    Some(with_ends(explanation, &history.ends))
+}
+
 fn with_ends(explanation: Explanation, ends: &Ends) -> Explanation {
     let mut explanation = explanation
         .fact("queue_pair", ends.number.to_string())

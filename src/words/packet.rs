@@ -96,7 +96,8 @@ fn send(tail: &SendTail) -> String {
 }
 
 fn answer(aeth: &Aeth) -> String {
-    format!(", {}, {} messages done", syndrome(aeth.syndrome), aeth.msn)
+    let plural = if aeth.msn.value() == 1 { "" } else { "s" };
+    format!(", {}, {} message{plural} done", syndrome(aeth.syndrome), aeth.msn)
 }
 
 /// The same of bytes that are no packet.

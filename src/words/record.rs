@@ -1,7 +1,9 @@
 //! A line for each entry of a flight recorder.
 
+use std::fmt;
+
 use super::number::{duration, times};
-use crate::engine::{HistoryEvent, Record, TimerKind};
+use crate::engine::{History, HistoryEvent, Record, TimerKind};
 use crate::time::MICROSECOND;
 use crate::wire::{NakCode, Psn, Syndrome};
 
@@ -14,6 +16,18 @@ pub fn record(record: &Record, start: crate::time::Instant) -> String {
         count => format!(", {} until {}", times(count.into()), time(record.last).trim_start()),
     };
     format!("{}  {}{many}", time(record.first), event(&record.event))
+}
+
+impl fmt::Display for History {
+    /// A line for each entry, oldest first; seconds count from the first entry.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(oldest) = self.records.first() else { return Ok(()) };
+        for (index, entry) in self.records.iter().enumerate() {
+            let separator = if index == 0 { "" } else { "\n" };
+            write!(f, "{separator}{}", record(entry, oldest.first))?;
+        }
+        Ok(())
+    }
 }
 
 fn event(event: &HistoryEvent) -> String {

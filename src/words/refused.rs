@@ -3,7 +3,7 @@
 use super::number::bytes;
 use super::{Explanation, peer};
 use crate::engine::{Ends, PacketKind, Refused, WrongResponse};
-use crate::queue::PathMtu;
+use crate::queue::{PathMtu, QueuePairKind};
 use crate::wire::{NakCode, Psn};
 
 /// NAK 0x61 to 0x63.
@@ -56,19 +56,30 @@ fn invalid(facts: &Refused, ends: &Ends) -> Explanation {
     Explanation::new("refused.invalid_request", headline)
         .detail(format!("our path MTU is {path_mtu}, {}", largest(ends)))
         .because_if(several && !is_read, || {
-            format!("path MTU mismatch: the peer's is not {path_mtu}, so our packets have a wrong size there")
+            format!(
+                "path MTU mismatch: the peer's is not {path_mtu}, so our packets have a wrong size \
+                 there"
+            )
         })
         .because_if(kind == PacketKind::Send, || {
             format!("the receive posted at the peer is smaller than {}", bytes(length.into()))
+        })
+        .because_if(!several && !is_read && length > PathMtu::Mtu256.bytes() as u32, || {
+            format!("path MTU mismatch: the peer's is smaller than {length}, so that our packet is too large there")
         })
         .because_if(right.is_some(), || {
             let right = right.unwrap_or_default();
             format!("the peer's queue pair does not allow it: its access flags lack {right}")
         })
         .because_if(is_read || is_atomic, || {
-            format!("more READs and atomics were under way ({reads}) than the peer's max_dest_rd_atomic: our max_rd_atomic must not be larger")
+            format!(
+                "more READs and atomics were under way ({reads}) than the peer's \
+                 max_dest_rd_atomic: our max_rd_atomic must not be larger"
+            )
         })
-                    .because_if(is_atomic && kind != PacketKind::Flush, || "the address is not a multiple of 8".to_owned())
+        .because_if(is_atomic && kind != PacketKind::Flush, || {
+            "the address is not a multiple of 8".to_owned()
+        })
         .advice("the other end's history names the rule (QueuePair::history, UROCE_TRACE=errors)")
         .fact("reads_under_way", reads)
 }
@@ -109,6 +120,11 @@ fn access(facts: &Refused, ends: &Ends) -> Explanation {
         format!("{kind} was refused by {peer} at {at}: remote access error (NAK 0x62) for {what}");
     let right = right_of(kind).unwrap_or("this right");
     Explanation::new("refused.access", headline)
+        .because_if(ends.transport == QueuePairKind::XrcInitiator, || {
+            "the shared receive queue that the request names does not exist at the peer, or not in \
+             its target's XRC domain"
+                .to_owned()
+        })
         .because("the range is not inside the memory that the peer registered under this key")
         .because(format!("the peer registered it without {right}"))
         .because("the key is stale: the peer has deregistered or invalidated it since")
@@ -125,11 +141,15 @@ fn operation(facts: &Refused, ends: &Ends) -> Explanation {
         "{kind} could not be carried out by {peer}: remote operational error (NAK 0x63) at {at}"
     );
     let is_read = kind == PacketKind::ReadRequest;
+    let is_flush = kind == PacketKind::Flush;
     Explanation::new("refused.operation", headline)
         .because_if(is_read, || {
             "the peer deregistered the memory while the READ was being answered".to_owned()
         })
-        .because_if(!is_read, || {
+        .because_if(is_flush, || {
+            "the peer's file system could not write the memory back to its file".to_owned()
+        })
+        .because_if(!is_read && !is_flush, || {
             "the receive posted at the peer names memory with a wrong key or without LOCAL_WRITE"
                 .to_owned()
         })
@@ -197,4 +217,54 @@ pub(super) fn wrong_kind(
         .fact("psn", psn.to_string())
         .fact("request", request.to_string())
         .fact("received", received.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::QueuePairKind::{Rc, XrcInitiator};
+    use crate::wire::Qpn;
+
+    fn causes(kind: PacketKind, code: NakCode, transport: QueuePairKind) -> Vec<String> {
+        let psn = Psn::new(5);
+        let facts = Refused {
+            code,
+            kind,
+            first: psn,
+            last: psn,
+            psn,
+            length: 8,
+            remote: None,
+            path_mtu: 1024,
+            reads: 0,
+        };
+        let ends = Ends {
+            number: Qpn::new(2),
+            transport,
+            own: None,
+            peer: None,
+            peer_number: None,
+            path_mtu: None,
+            largest_received: 0,
+            heard: true,
+        };
+        refused(&facts, &ends).causes
+    }
+
+    #[test]
+    fn causes_are_those_that_the_operation_and_the_transport_can_have() {
+        let operational = |kind| causes(kind, NakCode::RemoteOperationalError, Rc);
+        for (kind, word) in [
+            (PacketKind::Flush, "file system"),
+            (PacketKind::ReadRequest, "deregistered"),
+            (PacketKind::Send, "receive posted"),
+        ] {
+            let causes = operational(kind);
+            assert!(causes.len() == 1 && causes[0].contains(word), "{kind}: {causes:?}");
+        }
+        for (transport, first) in [(Rc, "range"), (XrcInitiator, "shared receive queue")] {
+            let causes = causes(PacketKind::Send, NakCode::RemoteAccessError, transport);
+            assert!(causes[0].contains(first), "{transport}: {causes:?}");
+        }
+    }
 }

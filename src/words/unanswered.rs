@@ -68,7 +68,7 @@ fn silence(facts: &Unanswered, ends: &Ends) -> Explanation {
         .because(format!("no process of {address} listens on UDP port 4791, or it has ended"))
         .because(format!("{address} is the wrong address: compare GID and GID index of both ends"))
         .because(format!(
-            "queue pair {number} there is not in RTR yet, does not exist, or was connected to \
+            "queue pair {number} there is not in RTR yet, does not exist, is of another transport, or was connected to \
              another address than ours{}",
             ends.own.map_or_else(String::new, |own| format!(" ({own})"))
         ))

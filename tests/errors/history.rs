@@ -118,4 +118,10 @@ fn faults_of_an_unreliable_connection_do_not_pile_up() {
     let history = history(&pair, 1);
     assert_eq!(history.dropped, Some(Cause::ReceiveTooSmall { capacity: 64, arrived: 100 }));
     assert!(history.failures.is_empty() && history.records.len() <= 32);
+    let explanation = uroce::words::explain_dropped(&history).unwrap();
+    assert_eq!(explanation.code, "receive_too_small");
+    assert!(
+        explanation.headline.ends_with("has at least 100 bytes, and the receive for it only 64")
+    );
+    assert_eq!(history.to_string().lines().count(), history.records.len());
 }

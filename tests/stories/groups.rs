@@ -135,6 +135,14 @@ fn what_a_member_cannot_take_is_counted_for_it_alone() {
         assert_eq!(s.expect_received(4, Success).length, 100);
         assert_eq!((s.count(DropNoReceive), s.count(DropQkeyMismatch)), (1, 1));
         assert_eq!((s.count(DropWrongState), drops(s)), (1, 3));
+        let own = |s: &Story, pair: usize, counter: Counter| {
+            s.engine.queue_pair_counters(s.pairs[pair].number()).unwrap().get(counter)
+        };
+        for (pair, reason) in [(0, DropNoReceive), (1, DropQkeyMismatch), (2, DropWrongState)] {
+            assert_eq!(own(s, pair, reason), 1, "queue pair {pair}");
+        }
+        let packets = [0, 1, 2, 3, 4].map(|pair| own(s, pair, Counter::ReceivedPackets));
+        assert_eq!((packets, s.count(Counter::ReceivedPackets)), ([1; 5], 1));
         post_receive(s, 3, 6);
         deliver_to(s, group(1), datagram(61));
         s.expect_nothing();

@@ -1,7 +1,8 @@
 //! Memory that may be unmapped at any time: an access there fails, and nothing signals.
 #![allow(unsafe_code, reason = "registration of foreign memory")]
 
-use uroce::engine::MemoryKeys;
+use uroce::engine::{Cause, MemoryKeys};
+use uroce::memory::KeyFault::Unmapped;
 use uroce::memory::{OnDemandCapabilities, WindowBind, WindowKind};
 use uroce::queue::CompletionStatus::{
     LocalProtectionError, MemoryWindowBindError, Success, WorkRequestFlushed,
@@ -44,6 +45,12 @@ fn at(keys: &MemoryKeys, offset: usize, length: usize) -> Reth {
 
 fn segment(keys: &MemoryKeys, offset: usize, length: usize) -> Sge {
     Sge { address: BASE + offset as u64, length: length as u32, key: keys.local }
+}
+
+/// Why the queue pair failed.
+fn cause(s: &Story) -> Cause {
+    let history = s.engine.history(s.number()).unwrap();
+    history.failures.last().expect("it has failed").cause
 }
 
 #[test]
@@ -142,19 +149,24 @@ fn our_own_requests_there_end_with_a_protection_error() {
             let (_pages, keys) = hole(s);
             post(s, segment(&keys, PAGE + 8, 8));
             s.expect_sent(1, LocalProtectionError);
+            let Cause::LocalMemory(denial) = cause(s) else { panic!("{:?}", cause(s)) };
+            assert_eq!((denial.fault, denial.address), (Unmapped, BASE + PAGE as u64 + 8));
             s.expect_dead();
         });
     }
     story(|s| {
         let (_pages, keys) = hole(s);
-        let segments = [segment(&keys, PAGE + 8, 8)];
+        // The first segment is there, and the second is not.
+        let segments = [segment(&keys, 0, 8), segment(&keys, PAGE + 8, 8)];
         let pair = std::sync::Arc::clone(&s.pairs[0]);
         for id in [1, 2] {
             pair.post_one_receive(&ReceiveRequest { id, segments: &segments }).unwrap();
         }
-        s.deliver(send_only(0, &theirs(0, 8)));
+        s.deliver(send_only(0, &theirs(0, 16)));
         s.expect(nak(0, 0, NakCode::RemoteOperationalError));
         s.expect_received(1, LocalProtectionError);
+        let Cause::ReceiveMemory(denial) = cause(s) else { panic!("{:?}", cause(s)) };
+        assert_eq!((denial.fault, denial.address), (Unmapped, BASE + PAGE as u64 + 8));
         s.expect_received(2, WorkRequestFlushed);
         s.expect_dead();
     });

@@ -448,6 +448,31 @@ fn attributes_changed_in_sqd_count_from_then_on() {
 }
 
 #[test]
+fn retries_changed_in_sqd_count_from_the_first_loss_on() {
+    for (before, after) in [(0, 2), (2, 0)] {
+        let setup =
+            Setup { retry_count: before, rnr_retry: before, timeout: 8, ..Setup::default() };
+        setup.tell(|s| {
+            s.modify(&QueuePairAttributes::to_state(Sqd)).unwrap();
+            let attributes = QueuePairAttributes {
+                retry_count: Some(after),
+                rnr_retry: Some(after),
+                ..QueuePairAttributes::to_state(Sqd)
+            };
+            s.modify(&attributes).unwrap();
+            s.modify(&QueuePairAttributes::to_state(Rts)).unwrap();
+            s.post_write(1, 8);
+            let timeouts = u64::from(after) + 1;
+            s.pass_until(uroce::time::Instant::from_nanos(timeouts * (4_096 << 8)));
+            assert_eq!(s.count(Counter::LocalAckTimeout), timeouts);
+            s.expect_sent(1, uroce::queue::CompletionStatus::TransportRetryExceeded);
+            let frames = std::iter::from_fn(|| s.next_sent()).count() as u64;
+            assert_eq!(frames, s.count(Counter::SentPackets));
+        });
+    }
+}
+
+#[test]
 fn the_address_can_change_in_sqd_and_what_is_out_goes_there_again() {
     story(|s| {
         s.post_write(1, 8);

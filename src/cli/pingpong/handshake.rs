@@ -51,10 +51,16 @@ pub enum HandshakeError {
         error: io::Error,
     },
     /// The connection broke, or the peer was silent.
-    #[error("the peer broke off the exchange of addresses ({}); see what it says", reason(.0))]
+    #[error(
+        "the peer broke off the exchange of addresses ({}); see what it says, and give both ends the \
+         same --transport",
+        reason(.0)
+    )]
     Broken(#[from] io::Error),
     /// Something else than an address came.
-    #[error("the peer sent {0:?}, which is no address of the form LID:QPN:PSN:GID")]
+    #[error(
+        "the peer sent {0:?}, which is no address of the form LID:QPN:PSN:GID: is its --transport another?"
+    )]
     NotAnAddress(String),
     /// The peer has no GID, which is what ibv_rc_pingpong does by itself.
     #[error("the peer sent an address without GID; give it the index of its RoCE v2 GID with -g")]

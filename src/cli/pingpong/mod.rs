@@ -23,7 +23,7 @@ use super::output::Failure;
     Against the kernel's or a real device on another host:\n  \
     ibv_rc_pingpong -d rxe0 -g 1          (there)\n  \
     uroce pingpong --device eth0 HOST     (here)\n\n\
-    Both ends need the same size, iterations and path MTU.")]
+    Both ends need the same transport, size, iterations and path MTU.")]
 pub struct PingpongArgs {
     /// Server to connect to; without it, be the server
     host: Option<String>,

@@ -179,8 +179,8 @@ pub(super) fn check_message(
     match arrived.iter().zip(expected).position(|(is, should)| is != should) {
         None => Ok(()),
         Some(at) => Err(Failure::bad(format!(
-            "message {number}: byte {at} is 0x{:02x} instead of 0x{:02x} (does the client \
-             check too? -c changes what it sends)",
+            "message {number}: byte {at} is 0x{:02x} instead of 0x{:02x} (does the peer check, too? \
+             -c changes what is sent: give it to both ends)",
             arrived[at], expected[at]
         ))),
     }
@@ -353,19 +353,33 @@ impl<'a> End<'a> {
 
     fn silence(&self) -> Failure {
         Failure::bad(format!(
-            "nothing has completed for {} s, after {} messages received and {} sent: {}",
+            "nothing has completed for {} s, after {} messages received and {} sent: {}{}",
             self.args.patience,
             self.received,
             self.sent,
             match self.args.transport {
                 Transport::Rc | Transport::Srq | Transport::Xsrq => {
-                    "the peer may have stopped, or the two ends differ in --iters, --size or --mtu"
+                    "the peer may have stopped, or the two ends differ in --iters, --size, --mtu or \
+                     --transport"
                 }
                 Transport::Uc | Transport::Ud => {
                     "a message may have been lost, which this transport does not repeat, or the \
                      two ends differ in --iters, --size, --mtu or --transport"
                 }
-            }
+            },
+            dropped(&self.pair)
         ))
     }
+}
+
+/// What came here and was dropped, and why: often that is where the messages are.
+fn dropped(pair: &QueuePair) -> String {
+    let Ok(counters) = pair.counters() else { return String::new() };
+    let drops = counters.iter().filter(|(name, times)| name.starts_with("drop_") && *times > 0);
+    let drops: Vec<_> = drops.map(|(name, times)| format!("{name} {times}")).collect();
+    if drops.is_empty() {
+        return String::new();
+    }
+    let why = pair.explain_dropped().map_or_else(String::new, |why| format!("\n{why}"));
+    format!("\ndropped here: {}{why}", drops.join(", "))
 }

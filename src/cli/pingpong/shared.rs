@@ -256,7 +256,7 @@ impl<'a> End<'a> {
     fn silence(&self) -> Failure {
         Failure::bad(format!(
             "nothing has completed for {} s, after {} messages received and {} sent: the peer may \
-             have stopped, or the two ends differ in --iters, --num-qp, --size or --mtu",
+             have stopped, or the two ends differ in --iters, --num-qp, --size, --mtu or --transport",
             self.args.patience, self.received, self.sent
         ))
     }

@@ -179,13 +179,17 @@ fn picture(report: &FabricReport, scenario: &FabricScenario, palette: Palette) -
         short(plan.rate as f64),
         plan.seed
     );
-    let heading = format!("{:<22}{:>9}  over time, full height is the line", "flow", "goodput");
+    // Of the fastest flow: of a line that many share each has too little to see it move.
+    let rates = report.flows.iter().flat_map(|flow| flow.rates.iter().copied());
+    let full = rates.fold(1.0, f64::max);
+    let what = format!("over time, full height is {}bit/s", short(full));
+    let heading = format!("{:<22}{:>9}  {what}", "flow", "goodput");
     let _ = writeln!(text, "{}", palette.paint(Tone::Title, &heading));
     for flow in &report.flows {
         let (from, to, carrier) = (flow.plan.from, flow.plan.to, flow.plan.carrier.name());
         let name = format!("{from} → {to} {carrier}");
         let goodput = short(flow.goodput());
-        let _ = writeln!(text, "{name:<22}{goodput:>9}  {}", bars(&flow.rates, plan.rate as f64));
+        let _ = writeln!(text, "{name:<22}{goodput:>9}  {}", bars(&flow.rates, full));
     }
     let depths: Vec<f64> = report.depths.iter().map(|depth| *depth as f64).collect();
     let most = report.depths.iter().copied().max().unwrap_or(0);

@@ -94,7 +94,8 @@ fn describe(scenario: &Scenario) -> String {
     let shared = scenario.shared.iter().flat_map(|shared| {
         shared.links.iter().map(|link| {
             let requests = link.requests.len();
-            format!("{:?} from {} to shared queues ({requests} requests)", link.kind, link.node)
+            let kind = format!("{:?}", link.kind).to_uppercase();
+            format!("{kind} from {} to shared queues ({requests} requests)", link.node)
         })
     });
     let connections: Vec<String> = connections.into_iter().chain(unacked).chain(shared).collect();

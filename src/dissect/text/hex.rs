@@ -8,8 +8,10 @@ const SHOWN_ROWS: usize = 4;
 
 /// The lines of an explained ICRC.
 pub fn explanation(explained: &Explanation) -> Vec<String> {
-    let mut lines =
-        vec!["  ICRC, step by step; bytes in [ ] count as ones where sent bits differ:".to_owned()];
+    let mut lines = vec![
+        "  ICRC, step by step; bytes in [ ] are masked, so that routers may change them:"
+            .to_owned(),
+    ];
     for part in &explained.parts {
         lines.push(format!("  {}, {} bytes", part.name, part.bytes.len()));
         rows(&mut lines, &part.bytes, &part.masks);

@@ -187,7 +187,8 @@ impl Port for UdpLink {
     }
 
     fn receive(&mut self, budget: usize, sink: &mut dyn FnMut(&ReceivedBurst<'_>)) -> usize {
-        let mut packets = self.groups.receive(budget, |_| true, sink);
+        // A flood to a group, which anybody can send, must leave room for connections.
+        let mut packets = self.groups.receive(budget.div_ceil(2), |_| true, sink);
         let Some(receiver) = &mut self.receiver else { return packets };
         let (mut bytes, mut is_deep) = (0, false);
         while packets < budget {

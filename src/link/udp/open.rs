@@ -239,8 +239,7 @@ fn next_send_socket(
     let socket = new_socket(options)?;
     let refused = |action| move |error| UdpError::System { action, address, error };
     sys::discard_arrivals(socket.as_fd()).map_err(refused("close a sending socket to arrivals"))?;
-    super::group::prepare_sender(options, &socket)
-        .map_err(refused("choose the interface for multicast groups"))?;
+    super::group::prepare_sender(options, &socket).map_err(|error| group_error(options, error))?;
     // A smaller buffer than asked for only means that the kernel refuses sends earlier.
     if sys::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, SEND_BUFFER as i32)
         .is_err()
@@ -294,6 +293,15 @@ fn grow_receive_buffer(socket: &Socket, bytes: usize) -> io::Result<()> {
     match sys::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, value) {
         Ok(()) => Ok(()),
         Err(_) => socket.set_recv_buffer_size(value as usize),
+    }
+}
+
+/// Without an interface of this address there is no way out for groups: the address is not ours.
+fn group_error(options: &UdpOptions, error: io::Error) -> UdpError {
+    let address = options.address;
+    match error.kind() {
+        io::ErrorKind::AddrNotAvailable => UdpError::NotLocal { address },
+        _ => UdpError::System { action: "choose the interface for groups", address, error },
     }
 }
 

@@ -115,6 +115,16 @@ impl NotificationPoint {
         }
     }
 
+    /// The queue pair in `slot` ends: it owes nothing, and who comes there next knows no senders.
+    pub(crate) fn forget(&mut self, slot: u32) {
+        self.owed.retain(|notification| notification.slot != slot);
+        for place in &mut self.senders {
+            if place.is_some_and(|(sender, _)| sender.slot == slot) {
+                *place = None;
+            }
+        }
+    }
+
     /// Whether nothing is owed.
     pub(crate) fn is_empty(&self) -> bool {
         self.owed.is_empty()
@@ -192,6 +202,23 @@ mod tests {
         assert_eq!(mark(20, 1, 5), 3, "another queue pair of ours");
         assert_eq!(mark(56, 0, 5), 3);
         assert_eq!(mark(57, 0, 5), 4);
+    }
+
+    #[test]
+    fn a_queue_pair_that_ends_owes_nothing_and_leaves_no_trace_in_its_slot() {
+        let options = CongestionOptions::default();
+        let mut point = NotificationPoint::default();
+        for slot in [0, 1] {
+            let notification = Notification { slot, ..notification(5) };
+            point.mark_datagram(at(7), &options, sender(slot, 5), notification);
+        }
+        point.forget(1);
+        assert_eq!(point.owed.iter().map(|owed| owed.slot).collect::<Vec<_>>(), [0]);
+        for (slot, owed) in [(0, 1), (1, 2)] {
+            let notification = Notification { slot, ..notification(5) };
+            point.mark_datagram(at(8), &options, sender(slot, 5), notification);
+            assert_eq!(point.owed.len(), owed, "only the new one in slot 1 is a stranger");
+        }
     }
 
     #[test]

@@ -77,7 +77,7 @@ impl ReactionPoint {
         let taken =
             (u128::from(self.current) * u128::from(self.alpha) / u128::from(2 * ONE)) as u64;
         let least = self.current / 100 * u64::from(options.rpg_min_dec_fac);
-        let floor = megabits(options.rpg_min_rate).min(options.line_rate());
+        let floor = megabits(options.rpg_min_rate).min(self.current);
         self.current = (self.current - taken).max(least).max(floor);
         let kept = u64::from(options.dce_tcp_g);
         self.alpha = keep(self.alpha, kept) + (1024 - kept) * (ONE / 1024);
@@ -299,6 +299,15 @@ mod tests {
         assert!(point.is_full(&options), "{}", point.rate());
         assert!(!point.has_forgotten(at(21_000), &options));
         assert!(point.has_forgotten(at(200_000), &options), "{}", point.alpha());
+    }
+
+    #[test]
+    fn a_cut_never_raises_a_rate_that_was_set_below_the_least() {
+        let options =
+            CongestionOptions { rate_to_set_on_first_cnp: 1, rpg_min_rate: 100, ..options() };
+        let mut point = ReactionPoint::new(at(0), &options);
+        assert!(point.notify(at(50), &options));
+        assert_eq!(point.rate(), 1_000_000);
     }
 
     #[test]

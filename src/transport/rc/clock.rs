@@ -99,7 +99,23 @@ impl Attempt {
         if self.refusals == 0 {
             self.refused_since = now;
         }
-        self.refusals += 1;
+        self.refusals = self.refusals.saturating_add(1);
+    }
+
+    /// A sequence error NAK came.
+    pub(super) fn asked_again(&mut self) {
+        self.sequence_naks = self.sequence_naks.saturating_add(1);
+    }
+
+    /// An answer came that lies outside of what is unacknowledged.
+    pub(super) fn answered_outside(&mut self, psn: Psn) {
+        self.outside = self.outside.saturating_add(1);
+        self.outside_psn = psn;
+    }
+
+    /// A packet went out, maybe the oldest one.
+    pub(super) fn sent(&mut self, is_oldest: bool) {
+        self.tries = self.tries.saturating_add(u32::from(is_oldest));
     }
 }
 
@@ -255,7 +271,7 @@ impl RetryClock {
 
     /// One packet goes out again, and asks.
     pub(super) fn probe(&mut self, base: &Base, ctx: &Context<'_>) {
-        self.backoff += 1;
+        self.backoff = self.backoff.saturating_add(1);
         self.probing = true;
         self.ask = true;
         self.arm_probe(base, ctx);

@@ -185,7 +185,7 @@ impl Responder {
                 let (key, asked) = (reth.key.value(), (reth.address, u64::from(reth.length)));
                 let length = reth.length as usize;
                 let need = Access::REMOTE_READ;
-                let span = ctx.keys.span(key, base.peer_access(), reth.address, length, need);
+                let span = ctx.keys.span(key, access, reth.address, length, need);
                 let found = span.err().unwrap_or(KeyFault::Unmapped);
                 let denial = ctx.keys.denial(key, asked, need, found);
                 ctx.history.find(Cause::ReadFailed(denial));

@@ -152,6 +152,11 @@ impl Requester {
         self.clock.reload(base);
     }
 
+    /// The retries that are left follow a change of their numbers (SQD).
+    pub(crate) fn reload_retries(&mut self, base: &Base) {
+        self.clock.reload(base);
+    }
+
     /// PSN of the next packet that will be sent for the first time.
     pub(crate) fn next_psn(&self) -> Psn {
         self.highest
@@ -388,7 +393,7 @@ impl Requester {
         let psn = self.next;
         let kind = PacketKind::of(&next.headers.message);
         ctx.history.sent(ctx.now, kind, psn, next.psns, again);
-        self.clock.attempt.tries += u32::from(psn == self.oldest);
+        self.clock.attempt.sent(psn == self.oldest);
         self.next = psn.add(next.psns);
         if self.highest.is_before(self.next) {
             self.highest = self.next;

@@ -28,8 +28,7 @@ impl Requester {
             self.learn_credits(base, ctx, &headers.message);
         }
         if !psn.is_within(self.oldest, self.highest) {
-            self.clock.attempt.outside += 1;
-            self.clock.attempt.outside_psn = psn;
+            self.clock.attempt.answered_outside(psn);
             ctx.count(match headers.message {
                 Message::Acknowledge(Aeth { syndrome: Syndrome::Ack(_), .. }) => {
                     Counter::IgnoredResponse
@@ -253,7 +252,7 @@ impl Requester {
         }
         let status = match code {
             NakCode::PsnSequenceError => {
-                self.clock.attempt.sequence_naks += 1;
+                self.clock.attempt.asked_again();
                 if self.clock.may_step_back(base, ctx, self.oldest, Asked::Explicit) {
                     ctx.count(Counter::PacketSequenceError);
                     self.step_back(base, ctx, self.oldest != before);
