@@ -7,7 +7,7 @@ use super::{
     AddressHandle, CompletionQueue, Context, ForeignRegion, MemoryRegion, MemoryWindow, QueuePair,
     VerbsError,
 };
-use crate::engine::{self, ControlError};
+use crate::engine::{self, ControlError, Engine};
 use crate::host;
 use crate::memory::{DomainId, OwnedMemory, WindowKind};
 use crate::queue::{Access, AddressVector, QueueCapacities, QueuePairKind};
@@ -206,10 +206,11 @@ impl ProtectionDomain {
     /// process: nothing that they name may be behind a Rust reference.
     #[allow(unsafe_code, reason = "passes the caller's promise on")]
     pub unsafe fn register_implicit(&self, access: Access) -> Result<ForeignRegion, VerbsError> {
-        let keys = self.context().control(|engine, _| {
+        let call = || format!("reg_mr(everything, {access})");
+        let keys = self.context().tell_control(call, |engine, _| {
             // SAFETY: the caller promises what the engine asks for.
             unsafe { engine.register_implicit(self.inner.id, access) }
-        })??;
+        })?;
         let access = access | Access::ON_DEMAND;
         Ok(ForeignRegion::new(self.clone(), (0, usize::MAX), keys, access))
     }
@@ -219,8 +220,9 @@ impl ProtectionDomain {
     /// # Errors
     /// A limit of the device.
     pub fn allocate_window(&self, kind: WindowKind) -> Result<MemoryWindow, VerbsError> {
-        let key =
-            self.context().control(|engine, _| engine.allocate_window(self.inner.id, kind))??;
+        let call = || format!("alloc_mw({kind:?})");
+        let allocate = |engine: &mut Engine, _| engine.allocate_window(self.inner.id, kind);
+        let key = self.context().tell_control(call, allocate)?;
         Ok(MemoryWindow::new(self.clone(), kind, key))
     }
 

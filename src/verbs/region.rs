@@ -146,10 +146,11 @@ impl Registration {
     ) -> Result<(), VerbsError> {
         let id = domain.map(|domain| self.domain.id_beside(domain)).transpose()?;
         let key = self.keys.local;
+        let call = || format!("rereg_mr({key})");
         self.keys = self
             .domain
             .context()
-            .control(|engine, _| engine.reregister(key, translation, id, access))??;
+            .tell_control(call, |engine, _| engine.reregister(key, translation, id, access))?;
         if let Some(domain) = domain {
             self.domain = domain.clone();
         }

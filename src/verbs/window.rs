@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 use super::{ForeignRegion, MemoryRegion, ProtectionDomain, QueuePair, VerbsError};
+use crate::engine::Engine;
 use crate::memory::{WindowBind, WindowId, WindowKind};
 use crate::queue::{Access, Payload, Remote, SendFlags, SendOperation, SendRequest, Sge};
 use crate::wire::Rkey;
@@ -127,7 +128,9 @@ impl QueuePair {
 impl Drop for MemoryWindow {
     fn drop(&mut self) {
         // The window is live: nothing else deallocates it.
-        let _ = self.domain.context().control(|engine, _| engine.deallocate_window(self.id));
+        let call = || format!("dealloc_mw({})", self.key());
+        let deallocate = |engine: &mut Engine, _| engine.deallocate_window(self.id);
+        let _ = self.domain.context().tell_control(call, deallocate);
     }
 }
 

@@ -25,6 +25,7 @@ use crate::queue::{
     QueuePairAttributes, QueuePairKind, QueuePairQueues, QueuePairState, XrcDomainId,
 };
 use crate::wire::{Psn, Qpn};
+use crate::words;
 
 /// How an XRC domain is opened.
 #[derive(Clone, Copy, Debug, Default)]
@@ -53,7 +54,8 @@ struct Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         // Everything in it holds this value. If others have opened it too, theirs stay.
-        let _ = self.context.control(|engine, _| engine.close_xrc_domain(self.id));
+        let call = || "close_xrcd()".to_owned();
+        let _ = self.context.tell_control(call, |engine, _| engine.close_xrc_domain(self.id));
     }
 }
 
@@ -79,7 +81,8 @@ impl Context {
     pub fn open_xrc_domain(&self, options: &XrcDomainOptions<'_>) -> Result<XrcDomain, VerbsError> {
         let file = options.file.map(identity).transpose().map_err(VerbsError::XrcFile)?;
         let open = XrcOpen { file, create: options.create, exclusive: options.exclusive };
-        let id = self.control(|engine, _| engine.open_xrc_domain(&open))??;
+        let call = || "open_xrcd()".to_owned();
+        let id = self.tell_control(call, |engine, _| engine.open_xrc_domain(&open))?;
         Ok(XrcDomain { inner: Arc::new(Inner { context: self.clone(), id }) })
     }
 }
@@ -106,9 +109,9 @@ impl ProtectionDomain {
             requests: options.requests,
             segments: options.segments,
         };
-        let queue = self
-            .context()
-            .control(|engine, _| engine.create_xrc_shared_receive_queue(&request))??;
+        let call = || format!("create_srq(XRC, {} receives)", options.requests);
+        let create = |engine: &mut Engine, _| engine.create_xrc_shared_receive_queue(&request);
+        let queue = self.context().tell_control(call, create)?;
         let keeps = (options.domain.clone(), options.completions.clone());
         Ok(SharedReceiveQueue::new(self.clone(), queue, Some(keeps)))
     }
@@ -121,7 +124,9 @@ impl XrcDomain {
     /// A limit of the device.
     pub fn create_target(&self) -> Result<XrcTarget, VerbsError> {
         let id = self.inner.id;
-        let queues = self.inner.context.control(|engine, _| engine.create_xrc_target(id))??;
+        let call = || "create_qp(XRC TGT)".to_owned();
+        let create = |engine: &mut Engine, _| engine.create_xrc_target(id);
+        let queues = self.inner.context.tell_control(call, create)?;
         Ok(XrcTarget { domain: self.clone(), queues })
     }
 
@@ -132,8 +137,10 @@ impl XrcDomain {
     /// This domain has no target of that number.
     pub fn open_target(&self, number: Qpn) -> Result<XrcTarget, VerbsError> {
         let id = self.inner.id;
-        let open = self.inner.context.control(|engine, _| engine.open_xrc_target(id, number));
-        Ok(XrcTarget { domain: self.clone(), queues: open?? })
+        let call = || format!("open_qp(XRC TGT {number})");
+        let open = |engine: &mut Engine, _| engine.open_xrc_target(id, number);
+        let queues = self.inner.context.tell_control(call, open)?;
+        Ok(XrcTarget { domain: self.clone(), queues })
     }
 }
 
@@ -180,9 +187,8 @@ impl XrcTarget {
         if matches!(attributes.state, Some(QueuePairState::Reset | QueuePairState::Error)) {
             context.device().settle()?;
         }
-        let change =
-            context.control(|engine, now| engine.modify_queue_pair(now, number, attributes));
-        Ok(change??)
+        let call = || format!("modify_qp({number}, {})", words::call::attributes(attributes));
+        context.tell_control(call, |engine, now| engine.modify_queue_pair(now, number, attributes))
     }
 
     /// Attributes, state and domain.
