@@ -39,6 +39,28 @@ fn lines<'a>(text: &'a str, kind: &str) -> Vec<&'a str> {
 }
 
 #[test]
+fn calls_of_extended_connections_are_told_too() {
+    let options = ["-T", "xsrq", "-s", "100", "-n", "5"];
+    let outputs = play(&options, &options, |command| {
+        command.env("UROCE_TRACE", "verbs");
+    });
+    for output in &outputs {
+        let text = stderr(output);
+        assert_eq!(status(output), 0, "{text}");
+        let verbs = lines(&text, "verb");
+        for part in [
+            "open_xrcd() = ok",
+            "create_srq(XRC, ",
+            "create_qp(XRC TGT) = ok",
+            "state RTR, av 127.0.0.1 from GID 0",
+            "close_xrcd() = ok",
+        ] {
+            assert!(verbs.iter().any(|line| line.contains(part)), "{part} is missing in\n{text}");
+        }
+    }
+}
+
+#[test]
 fn verbs_are_told_with_decoded_attributes_and_packets_in_words() {
     let options = ["-s", "3000", "-n", "5"];
     let outputs = play(&options, &options, |command| {
