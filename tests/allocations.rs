@@ -25,27 +25,36 @@ struct Counting;
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+    /// Bytes that this thread holds; what it has freed for others makes it less.
+    static HELD: Cell<i64> = const { Cell::new(0) };
 }
 
 fn count() {
     ALLOCATIONS.with(|allocations| allocations.set(allocations.get() + 1));
 }
 
+fn hold(bytes: i64) {
+    HELD.with(|held| held.set(held.get() + bytes));
+}
+
 // SAFETY: everything is passed on to the system's allocator; counting allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
+        hold(layout.size() as i64);
         // SAFETY: as the caller promises.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
+        hold(-(layout.size() as i64));
         // SAFETY: as the caller promises.
         unsafe { System.dealloc(start, layout) }
     }
 
     unsafe fn realloc(&self, start: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count();
+        hold(size as i64 - layout.size() as i64);
         // SAFETY: as the caller promises.
         unsafe { System.realloc(start, layout, size) }
     }
@@ -260,9 +269,47 @@ fn nor_do_losses_and_what_mends_them() {
     assert!(resent > 100, "{resent}");
 }
 
+/// An idle connection costs at most 7 KiB with everything that is kept for it: queues, what they can
+/// have under way, counters, flight recorder, and its share of the engine's tables.
+#[test]
+fn an_idle_connected_queue_pair_is_small() {
+    const LIMIT: i64 = 7 * 1024;
+    const PAIRS: i64 = 1024;
+    let mut world = World::new();
+    let end = &mut world.ends[0];
+    let domain = end.engine.allocate_domain().unwrap();
+    let small = QueueCapacities {
+        send_requests: 16,
+        receive_requests: 16,
+        send_segments: 1,
+        receive_segments: 1,
+        inline_bytes: 0,
+    };
+    let mut kept = Vec::with_capacity(PAIRS as usize);
+    let before = HELD.get();
+    for _ in 0..PAIRS {
+        let options = QueuePairOptions {
+            kind: QueuePairKind::Rc,
+            domain,
+            send_completions: Arc::clone(&end.completions),
+            receive_completions: Arc::clone(&end.completions),
+            capacities: small,
+            signal_all: true,
+        };
+        kept.push(end.engine.create_queue_pair(&options).unwrap());
+        end.queues = Arc::clone(&kept[kept.len() - 1]);
+        end.connect(IpAddr::from([10, 0, 0, 2]), Qpn::new(17));
+    }
+    let each = (HELD.get() - before) / PAIRS;
+    println!("{each} bytes for each idle connected queue pair");
+    assert!((1..=LIMIT).contains(&each), "{each} bytes for each queue pair");
+}
+
 #[test]
 fn the_count_is_not_blind() {
-    let before = ALLOCATIONS.get();
-    drop(std::hint::black_box(Box::new(7)));
-    assert_eq!(ALLOCATIONS.get(), before + 1);
+    let (before, held) = (ALLOCATIONS.get(), HELD.get());
+    let boxed = std::hint::black_box(Box::new(7_u64));
+    assert_eq!(HELD.get(), held + 8);
+    drop(boxed);
+    assert_eq!((ALLOCATIONS.get(), HELD.get()), (before + 1, held));
 }

@@ -25,6 +25,14 @@ pub struct TurnReport {
     pub next_deadline: Instant,
 }
 
+/// Packets in a row that name the same queue pair, or none that exists.
+#[derive(Default)]
+struct Run {
+    slot: Option<u32>,
+    packets: u64,
+    bytes: u64,
+}
+
 /// In place of the XRC extended header of a packet that cannot be read further.
 const NO_QUEUE: Xrceth = Xrceth { reserved: 0, srqn: Srqn::new(0) };
 
@@ -118,20 +126,35 @@ impl Engine {
         Some(result)
     }
 
-    /// A burst that has arrived.
+    /// A burst that has arrived. What is counted for every packet is added up as long as the packets
+    /// are for one queue pair.
     pub(crate) fn handle_burst(&mut self, now: Instant, burst: &ReceivedBurst<'_>) {
         let mut known = None;
+        let mut run = Run::default();
         for (index, segment) in burst.segments().enumerate() {
             let slot = self.addressed(segment, &mut known);
-            self.count_for(slot, Counter::ReceivedPackets, 1);
-            self.count_for(slot, Counter::ReceivedBytes, segment.len() as u64);
-            if burst.traffic_class & CE == CE {
-                self.count_for(slot, Counter::ReceivedCongestionMark, 1);
+            if slot != run.slot {
+                self.count_run(std::mem::take(&mut run), burst.traffic_class);
+                run.slot = slot;
             }
-            if let Err(reason) = self.handle_segment(now, burst, index, segment) {
+            run.packets += 1;
+            run.bytes += segment.len() as u64;
+            if let Err(reason) = self.handle_segment(now, burst, index, segment, slot) {
                 self.count_for(slot, reason, 1);
                 self.record_drop(now, reason, slot, segment);
             }
+        }
+        self.count_run(run, burst.traffic_class);
+    }
+
+    fn count_run(&mut self, run: Run, traffic_class: u8) {
+        if run.packets == 0 {
+            return;
+        }
+        self.count_for(run.slot, Counter::ReceivedPackets, run.packets);
+        self.count_for(run.slot, Counter::ReceivedBytes, run.bytes);
+        if traffic_class & CE == CE {
+            self.count_for(run.slot, Counter::ReceivedCongestionMark, run.packets);
         }
     }
 
@@ -147,6 +170,7 @@ impl Engine {
 
     /// The queue pair whose number a packet carries, if there is one. `known` spares the search for
     /// the further packets of a burst.
+    #[inline]
     fn addressed(&self, segment: &[u8], known: &mut Option<(Qpn, Option<u32>)>) -> Option<u32> {
         let number = Bth::parse(segment.first_chunk()?).destination;
         if let Some((_, slot)) = known.filter(|(known, _)| *known == number) {
@@ -158,6 +182,7 @@ impl Engine {
     }
 
     /// Counts for the device, and for the queue pair in a slot.
+    #[inline]
     pub(super) fn count_for(&mut self, slot: Option<u32>, counter: Counter, amount: u64) {
         self.counters.add(counter, amount);
         if let Some(counters) = slot.and_then(|slot| self.pair_counters.get_mut(slot)) {
@@ -172,22 +197,23 @@ impl Engine {
         burst: &ReceivedBurst<'_>,
         index: usize,
         segment: &[u8],
+        addressed: Option<u32>,
     ) -> Result<(), Counter> {
         let packet = match Packet::parse(segment) {
             Ok(packet) => packet,
             Err(ParseError::UnknownOpcode) => {
-                return self.handle_unsupported(now, burst, index, segment);
+                return self.handle_unsupported(now, burst, index, segment, addressed);
             }
             Err(_) => return Err(Counter::DropMalformed),
         };
         let headers = &packet.headers;
-        self.check_icrc(burst, index, segment)?;
+        self.check_icrc(burst, index, segment, addressed)?;
         let arrival =
             Arrival { flow: burst.flow, traffic_class: burst.traffic_class, length: segment.len() };
         if headers.destination == Qpn::MULTICAST && burst.flow.destination.is_multicast() {
             return self.handle_group_packet(now, burst, headers, &arrival, packet.payload);
         }
-        let slot = self.admit(burst, headers.destination, headers.service, headers.pkey)?;
+        let slot = self.admit(burst, addressed, headers.service, headers.pkey)?;
         let marked = burst.traffic_class & CE == CE;
         if marked || self.pressed {
             self.note_congestion(now, slot, headers, &burst.flow, marked);
@@ -198,15 +224,16 @@ impl Engine {
         .unwrap_or(Err(Counter::DropUnknownQueuePair))
     }
 
-    /// The queue pair that a packet is for, if that may receive from its sender.
+    /// The queue pair that a packet is for, by the number that it carries, if that may receive from
+    /// its sender.
     fn admit(
         &self,
         burst: &ReceivedBurst<'_>,
-        destination: Qpn,
+        addressed: Option<u32>,
         service: Service,
         pkey: PKey,
     ) -> Result<u32, Counter> {
-        let slot = *self.by_number.get(&destination).ok_or(Counter::DropUnknownQueuePair)?;
+        let slot = addressed.ok_or(Counter::DropUnknownQueuePair)?;
         let pair = self.pairs[slot as usize].as_ref().ok_or(Counter::DropUnknownQueuePair)?;
         let kind = pair.base.queues.kind();
         if !fits(service, kind) {
@@ -236,12 +263,12 @@ impl Engine {
         burst: &ReceivedBurst<'_>,
         index: usize,
         segment: &[u8],
+        addressed: Option<u32>,
     ) -> Result<(), Counter> {
         match icrc::judge(burst, index, segment, self.options.strict) {
             icrc::Verdict::Right => Ok(()),
             icrc::Verdict::Recovered(_) => {
-                let slot = self.addressed(segment, &mut None);
-                self.count_for(slot, Counter::RecoveredIdentification, 1);
+                self.count_for(addressed, Counter::RecoveredIdentification, 1);
                 Ok(())
             }
             icrc::Verdict::Wrong => Err(Counter::DropBadIcrc),
@@ -256,6 +283,7 @@ impl Engine {
         burst: &ReceivedBurst<'_>,
         index: usize,
         segment: &[u8],
+        addressed: Option<u32>,
     ) -> Result<(), Counter> {
         let bytes = segment.first_chunk().ok_or(Counter::DropMalformed)?;
         let bth = Bth::parse(bytes);
@@ -267,8 +295,8 @@ impl Engine {
         if bth.version != 0 {
             return Err(Counter::DropUnexpectedOpcode);
         }
-        self.check_icrc(burst, index, segment)?;
-        let slot = self.admit(burst, bth.destination, service, bth.pkey).map_err(|reason| {
+        self.check_icrc(burst, index, segment, addressed)?;
+        let slot = self.admit(burst, addressed, service, bth.pkey).map_err(|reason| {
             let stray = service != Service::Rc && reason == Counter::DropWrongTransport;
             if stray { Counter::DropUnexpectedOpcode } else { reason }
         })?;

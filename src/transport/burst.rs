@@ -71,8 +71,13 @@ impl<'a> BurstWriter<'a> {
     }
 
     /// Whether a packet with these headers and so much payload can still be added.
+    #[inline]
     pub(crate) fn fits(&self, headers: &Headers, payload: usize) -> bool {
-        let size = packet_size(headers, payload);
+        self.has_room(packet_size(headers, payload))
+    }
+
+    #[inline]
+    fn has_room(&self, size: usize) -> bool {
         let as_next = self.packets == 0
             || (!self.closed
                 && size <= self.segment
@@ -83,15 +88,16 @@ impl<'a> BurstWriter<'a> {
     }
 
     /// Adds a packet, which must fit; `gather` writes its payload. If it fails nothing is added.
+    #[inline]
     pub(crate) fn add<E>(
         &mut self,
         headers: &Headers,
         payload: usize,
         gather: impl FnOnce(&mut [u8]) -> Result<(), E>,
     ) -> Result<(), E> {
-        assert!(self.fits(headers, payload), "the caller asks first whether a packet fits");
-        let (flow, _) = self.route.expect("the caller binds the burst to a flow first");
         let size = packet_size(headers, payload);
+        assert!(self.has_room(size), "the caller asks first whether a packet fits");
+        let (flow, _) = self.route.as_ref().expect("the caller binds the burst to a flow first");
         let packet = &mut self.slot[self.length..self.length + size];
         let (body, crc) = packet.split_at_mut(size - ICRC_LENGTH);
         let start = headers.emit(body, payload);
@@ -99,7 +105,7 @@ impl<'a> BurstWriter<'a> {
         body[start + payload..].fill(0);
         let rule = self.rules.identification;
         let identification = rule.of_segment(self.first_identification, self.packets);
-        crc.copy_from_slice(&icrc::of_datagram(&flow, identification, icrc::DONT_FRAGMENT, body));
+        crc.copy_from_slice(&icrc::of_datagram(flow, identification, icrc::DONT_FRAGMENT, body));
         if self.packets == 0 {
             self.segment = size;
         }
@@ -123,6 +129,7 @@ impl<'a> BurstWriter<'a> {
 }
 
 /// Bytes of a packet, from BTH to ICRC.
+#[inline]
 pub(crate) fn packet_size(headers: &Headers, payload: usize) -> usize {
     headers.length() + payload + pad(payload) + ICRC_LENGTH
 }

@@ -99,18 +99,25 @@ impl Context<'_> {
         }
     }
 
+    #[inline]
     fn count_completion(&mut self, completion: &Completion) {
+        match (completion.status, completion.kind.is_receive()) {
+            (CompletionStatus::Success, true) => self.count(Counter::FilledReceive),
+            (CompletionStatus::Success, false) => {}
+            (status, is_receive) => self.count_unsuccessful(status, is_receive),
+        }
+    }
+
+    #[cold]
+    fn count_unsuccessful(&mut self, status: CompletionStatus, is_receive: bool) {
         use CompletionStatus as Status;
-        let is_receive = completion.kind.is_receive();
-        match (completion.status, is_receive) {
-            (Status::Success, true) => self.count(Counter::FilledReceive),
-            (Status::Success, false) => {}
+        match (status, is_receive) {
             (Status::WorkRequestFlushed, true) => self.count(Counter::FlushedReceive),
             (Status::WorkRequestFlushed, false) => self.count(Counter::FlushedSend),
             (_, true) => self.count(Counter::FailedReceive),
             (_, false) => self.count(Counter::FailedSend),
         }
-        match (completion.status, is_receive) {
+        match (status, is_receive) {
             (Status::RemoteInvalidRequest, false) => self.count(Counter::RemoteInvalidRequest),
             (Status::RemoteAccessError, false) => self.count(Counter::RemoteAccessError),
             (Status::LocalLengthError, true) => self.count(Counter::ReceiveTooSmall),
@@ -118,12 +125,14 @@ impl Context<'_> {
         }
     }
 
+    #[inline]
     pub(crate) fn count(&mut self, counter: Counter) {
         self.add(counter, 1);
         self.history.counted(self.now, counter);
     }
 
     /// Counts for the device and for the queue pair.
+    #[inline]
     pub(crate) fn add(&mut self, counter: Counter, amount: u64) {
         self.counters.add(counter, amount);
         self.own_counters.add(counter, amount);

@@ -168,6 +168,7 @@ counters! {
 
 impl Counter {
     /// Whether it counts packets that came and were dropped or ignored.
+    #[inline]
     pub const fn is_drop(self) -> bool {
         matches!(
             self,
@@ -206,10 +207,12 @@ impl Default for Counters {
 }
 
 impl Counters {
+    #[inline]
     pub(crate) fn add(&mut self, counter: Counter, amount: u64) {
         self.counts[counter as usize] += amount;
     }
 
+    #[inline]
     pub(crate) fn count(&mut self, counter: Counter) {
         self.add(counter, 1);
     }
@@ -250,6 +253,7 @@ impl PairCounters {
         self.slots.get(slot as usize)?.as_ref()
     }
 
+    #[inline]
     pub(crate) fn get_mut(&mut self, slot: u32) -> Option<&mut Counters> {
         self.slots.get_mut(slot as usize)?.as_mut()
     }

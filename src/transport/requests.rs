@@ -139,6 +139,7 @@ pub(super) fn count_finished(ctx: &mut Context<'_>, operation: &SendOperation) {
 }
 
 /// Copies payload of the request at `position`, from `offset` on, into a packet.
+#[inline]
 pub(super) fn read_payload(
     base: &Base,
     ctx: &Context<'_>,

@@ -57,6 +57,7 @@ pub(crate) const fn packets_of(length: u32, mtu: u32) -> u32 {
 
 impl Class {
     /// Whether its PSNs are finished by responses that answer it alone, and not by a plain ACK.
+    #[inline]
     pub(crate) const fn has_response(self) -> bool {
         matches!(self, Self::Read | Self::Atomic | Self::AtomicWrite | Self::Flush)
     }

@@ -220,6 +220,7 @@ impl Service {
     }
 
     /// The opcode of `message` on this service; nothing if the service does not have it.
+    #[inline]
     pub fn opcode(&self, message: &Message) -> Option<Opcode> {
         let (Some(transport), Some(operation)) = (self.transport(), message.operation()) else {
             let neither = self.transport().is_none() && message.operation().is_none();

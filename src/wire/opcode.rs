@@ -348,8 +348,9 @@ impl Opcode {
     }
 
     /// Bytes of all headers after the base transport header.
+    #[inline]
     pub const fn extended_length(self) -> usize {
-        sum(self.transport_headers()) + sum(self.operation_headers())
+        EXTENDED_LENGTHS[self.to_byte() as usize] as usize
     }
 
     /// Stable name as in the command's output: `RC_SEND_ONLY`, `CNP`.
@@ -359,6 +360,23 @@ impl Opcode {
             Kind::CongestionNotification => "CNP",
         }
     }
+}
+
+/// Bytes of all headers after the base transport header, by opcode: asked for each packet made.
+static EXTENDED_LENGTHS: [u8; 256] = extended_lengths();
+
+const fn extended_lengths() -> [u8; 256] {
+    let mut lengths = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        if let Some(opcode) = Opcode::from_byte(byte as u8) {
+            let length = sum(opcode.transport_headers()) + sum(opcode.operation_headers());
+            assert!(length <= u8::MAX as usize);
+            lengths[byte] = length as u8;
+        }
+        byte += 1;
+    }
+    lengths
 }
 
 const fn sum(headers: &[ExtendedHeader]) -> usize {

@@ -83,6 +83,7 @@ impl Headers {
     ///
     /// # Panics
     /// If service and message do not go together; see [`Headers::opcode`].
+    #[inline]
     pub fn length(&self) -> usize {
         Bth::LENGTH + self.known_opcode().extended_length()
     }
@@ -120,6 +121,7 @@ impl Headers {
         }
     }
 
+    #[inline]
     fn known_opcode(&self) -> Opcode {
         let opcode = self.service.opcode(&self.message);
         opcode.expect("the service has this message; Headers::opcode tells")

@@ -50,7 +50,13 @@ impl Outstanding {
         self.first.add(self.packets)
     }
 
+    #[inline]
+    fn owns(&self, psn: Psn) -> bool {
+        psn.distance_from(self.first) < self.packets
+    }
+
     /// Whether its PSNs are finished by responses that carry data, and not by a plain ACK.
+    #[inline]
     pub(super) fn needs_response(&self) -> bool {
         self.packets > 0 && self.shape.class.has_response()
     }
@@ -168,7 +174,15 @@ impl Requester {
 
     /// The started request that owns `psn`.
     pub(super) fn index_at(&self, psn: Psn) -> Option<usize> {
-        let start = self.outstanding.front()?.first;
+        // Packets are sent for the newest request and answered for the oldest.
+        if self.outstanding.back()?.owns(psn) {
+            return Some(self.outstanding.len() - 1);
+        }
+        let front = self.outstanding.front()?;
+        if front.owns(psn) {
+            return Some(0);
+        }
+        let start = front.first;
         let distance = psn.distance_from(start);
         let index =
             self.outstanding.partition_point(|entry| entry.end().distance_from(start) <= distance);
@@ -253,7 +267,7 @@ impl Requester {
             self.start(base, ctx, state)?;
         }
         let index = self.index_at(self.next).ok_or(Blocked::Idle)?;
-        let entry = self.outstanding[index];
+        let entry = &self.outstanding[index];
         if entry.failure.is_some() {
             return Err(Blocked::Failed);
         }
@@ -262,12 +276,12 @@ impl Requester {
             return Err(Blocked::ReadLimit);
         }
         let packet = self.next.distance_from(entry.first);
-        let limited = self.credit_limit.holds(&entry, packet, self.oldest);
+        let limited = self.credit_limit.holds(entry, packet, self.oldest);
         if limited && self.next != self.oldest {
             return Err(Blocked::Credits);
         }
-        let mut next = build(base, &entry, index, packet, self.next);
-        next.cost = self.cost_of(&entry, packet, next.psns);
+        let mut next = build(base, entry, index, packet, self.next);
+        next.cost = self.cost_of(entry, packet, next.psns);
         let fills = self.check_window(base, ctx, next.cost)?;
         next.headers.ack_request |= (fills || limited) && !entry.needs_response();
         Ok(next)
@@ -374,7 +388,8 @@ impl Requester {
             self.unasked_cost = 0;
         }
         let entry = &self.outstanding[next.index];
-        self.reads_in_flight += u32::from(entry.needs_response());
+        let needs_response = entry.needs_response();
+        self.reads_in_flight += u32::from(needs_response);
         let psn = self.next;
         let kind = PacketKind::of(&next.headers.message);
         ctx.history.sent(ctx.now, kind, psn, next.psns, again);
@@ -383,7 +398,7 @@ impl Requester {
         if self.highest.is_before(self.next) {
             self.highest = self.next;
         }
-        let answered = next.headers.ack_request || entry.needs_response();
+        let answered = next.headers.ack_request || needs_response;
         self.clock.sent(base, ctx, psn, answered && !again);
     }
 
