@@ -39,6 +39,20 @@ fn lines<'a>(text: &'a str, kind: &str) -> Vec<&'a str> {
 }
 
 #[test]
+fn a_dropped_datagram_is_told_with_its_reason_and_once_for_all_of_its_kind() {
+    let short = ["-T", "ud", "-s", "64", "-n", "2", "-r", "2", "--patience", "1"];
+    let long = ["-T", "ud", "-s", "512", "-n", "2", "-r", "2", "--patience", "1"];
+    let [server, _] = play(&short, &long, |command| {
+        command.env("UROCE_TRACE", "errors");
+    });
+    let text = stderr(&server);
+    let errors = lines(&text, "error");
+    let drops: Vec<_> = errors.iter().filter(|line| line.contains("drops a message")).collect();
+    assert_eq!(drops.len(), 1, "{text}");
+    assert!(text.contains("552 bytes"), "40 bytes and the datagram: {text}");
+}
+
+#[test]
 fn calls_of_extended_connections_are_told_too() {
     let options = ["-T", "xsrq", "-s", "100", "-n", "5"];
     let outputs = play(&options, &options, |command| {
@@ -49,11 +63,11 @@ fn calls_of_extended_connections_are_told_too() {
         assert_eq!(status(output), 0, "{text}");
         let verbs = lines(&text, "verb");
         for part in [
-            "open_xrcd() = ok",
-            "create_srq(XRC, ",
-            "create_qp(XRC TGT) = ok",
+            "open_xrcd(private) = ok",
+            "create_xrc_srq(",
+            "create_qp(XRC TGT in ",
             "state RTR, av 127.0.0.1 from GID 0",
-            "close_xrcd() = ok",
+            "close_xrcd(",
         ] {
             assert!(verbs.iter().any(|line| line.contains(part)), "{part} is missing in\n{text}");
         }

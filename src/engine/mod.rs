@@ -39,9 +39,9 @@ use crate::wire::{Lkey, Qpn, Rkey};
 pub use crate::memory::{Denial, Grant};
 pub use crate::transport::{
     AsyncEvent, AsyncEventKind, AttributeList, Cause, CongestionError, CongestionOptions, Counter,
-    Counters, Effects, Ends, EventSubject, Failure, FlowRate, FlushCause, Flushed, History,
-    HistoryEvent, MessagePart, ModifyError, NotReady, PacketKind, Record, Refused, TimerKind,
-    Unanswered, Unreachable, UnreachableKind, WrongResponse,
+    Counters, Dropped, Effects, Ends, EventSubject, Failure, FlowRate, FlushCause, Flushed,
+    History, HistoryEvent, MessagePart, ModifyError, NotReady, PacketKind, Record, Refused,
+    TimerKind, Unanswered, Unreachable, UnreachableKind, WrongResponse,
 };
 pub use crate::wire::IdentificationRule;
 pub use data::TurnReport;
@@ -387,6 +387,7 @@ impl Engine {
         into.events.append(&mut self.effects.events);
         into.failures.append(&mut self.effects.failures);
         into.flushed.append(&mut self.effects.flushed);
+        into.dropped.append(&mut self.effects.dropped);
     }
 
     /// From here on failures of work requests are told with the effects, for a trace; they can be

@@ -20,7 +20,7 @@ use super::clock;
 use super::environment::Trace;
 use super::fork;
 use super::system;
-use crate::engine::{Effects, Failure, Flushed};
+use crate::engine::{Dropped, Effects, Failure, Flushed};
 use crate::time::Instant;
 use crate::wire::{Flow, Headers};
 use crate::words::{self, Direction};
@@ -40,6 +40,8 @@ pub(super) enum Entry {
     Failure(Box<Failure>),
     /// Work requests that were flushed.
     Flushed(Flushed),
+    /// A message that was dropped, where that fails nothing.
+    Dropped(Box<Dropped>),
     /// A call.
     Call(String),
     /// A call that was refused.
@@ -136,6 +138,9 @@ impl Tracer {
         }
         for flushed in effects.flushed.drain(..) {
             self.tell(Entry::Flushed(flushed));
+        }
+        for dropped in effects.dropped.drain(..) {
+            self.tell_at(dropped.at, Entry::Dropped(Box::new(dropped)));
         }
     }
 
@@ -237,6 +242,7 @@ fn told(entry: &Entry) -> (&'static str, u8, String) {
             );
             ("error", RED, text)
         }
+        Entry::Dropped(dropped) => ("error", RED, words::told_dropped(dropped)),
         Entry::Call(text) => ("verb", CYAN, text.clone()),
         Entry::Refused(text) => ("verb", RED, text.clone()),
     }

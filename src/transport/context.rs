@@ -2,7 +2,7 @@
 
 use super::congestion::CongestionOptions;
 use super::counters::{Counter, Counters};
-use super::effects::{AsyncEvent, Effects};
+use super::effects::{AsyncEvent, Dropped, Effects};
 use super::fault::Fault;
 use super::handles::AddressHandles;
 use super::history::{Cause, Failure, Recorder, Told};
@@ -149,6 +149,16 @@ impl Context<'_> {
     pub(crate) fn file(&mut self, failure: Failure) {
         self.effects.failure(&failure);
         self.history.file(failure);
+    }
+
+    /// A message of UC or UD was dropped for what was found, which fails nothing. If somebody
+    /// listens it is told, once as long as the reason is of one kind.
+    #[cold]
+    pub(crate) fn dropped_for_found(&mut self, base: &Base) {
+        if let Some(cause) = self.history.dropped_for_found() {
+            let ends = self.history.ends(base);
+            self.effects.dropped(Dropped { at: self.now, cause, ends });
+        }
     }
 
     /// Takes down that the connection has failed for what was found.

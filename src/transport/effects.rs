@@ -1,9 +1,10 @@
 //! What a turn did that concerns others than the peer: completions to announce, events to report.
 //! Collected under the engine's lock, carried out after it is released.
 
-use super::history::Failure;
+use super::history::{Cause, Ends, Failure};
 use crate::queue::sync::Arc;
 use crate::queue::{Completion, CompletionQueue, CompletionStatus, ReceiveQueue};
+use crate::time::Instant;
 use crate::wire::Qpn;
 
 /// An event that belongs to no work request (specification, section 11.6.3).
@@ -140,8 +141,21 @@ pub struct Effects {
     pub failures: Vec<Failure>,
     /// Work requests flushed since, with the same condition.
     pub flushed: Vec<Flushed>,
+    /// Messages dropped without anybody's failure (UC and UD), with the same condition.
+    pub dropped: Vec<Dropped>,
     /// Whether somebody has asked for failures.
     pub(crate) tells: bool,
+}
+
+/// A message that was dropped where that fails nothing (UC and UD).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dropped {
+    /// When.
+    pub at: Instant,
+    /// Why.
+    pub cause: Cause,
+    /// Between whom.
+    pub ends: Ends,
 }
 
 /// How many work requests of a queue pair were flushed.
@@ -169,6 +183,7 @@ impl Effects {
             && self.events.is_empty()
             && self.failures.is_empty()
             && self.flushed.is_empty()
+            && self.dropped.is_empty()
     }
 
     /// Calls the notifiers and wakes waiting tasks. Outside all locks. Events stay.
@@ -184,6 +199,12 @@ impl Effects {
     pub(crate) fn failure(&mut self, failure: &Failure) {
         if self.tells && self.failures.len() < Self::MAX_FAILURES {
             self.failures.push(failure.clone());
+        }
+    }
+
+    pub(crate) fn dropped(&mut self, dropped: Dropped) {
+        if self.tells && self.dropped.len() < Self::MAX_FAILURES {
+            self.dropped.push(dropped);
         }
     }
 

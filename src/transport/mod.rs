@@ -39,7 +39,7 @@ mod unreachable;
 
 pub use congestion::{CongestionError, CongestionOptions, FlowRate};
 pub use counters::{Counter, Counters};
-pub use effects::{AsyncEvent, Effects, EventSubject, Flushed};
+pub use effects::{AsyncEvent, Dropped, Effects, EventSubject, Flushed};
 pub use event_kind::AsyncEventKind;
 pub use history::{
     Cause, Ends, Failure, FlushCause, History, HistoryEvent, MessagePart, NotReady, PacketKind,

@@ -15,7 +15,8 @@ use crate::wire::Srqn;
 /// All shared receive queues of a device.
 #[derive(Default)]
 pub(crate) struct SharedQueues {
-    queues: Vec<Arc<ReceiveQueue>>,
+    /// By address, which is who they are: there can be tens of thousands.
+    queues: HashMap<usize, Arc<ReceiveQueue>>,
     /// Those of kind XRC.
     by_number: HashMap<Srqn, Arc<ReceiveQueue>>,
 }
@@ -26,7 +27,7 @@ impl SharedQueues {
     }
 
     pub(crate) fn contains(&self, queue: &Arc<ReceiveQueue>) -> bool {
-        self.queues.iter().any(|known| Arc::ptr_eq(known, queue))
+        self.queues.contains_key(&identity(queue))
     }
 
     /// Whether an XRC shared receive queue has this number.
@@ -38,11 +39,11 @@ impl SharedQueues {
         if let Some(number) = queue.number() {
             self.by_number.insert(number, Arc::clone(&queue));
         }
-        self.queues.push(queue);
+        self.queues.insert(identity(&queue), queue);
     }
 
     pub(crate) fn remove(&mut self, queue: &Arc<ReceiveQueue>) {
-        self.queues.retain(|known| !Arc::ptr_eq(known, queue));
+        self.queues.remove(&identity(queue));
         if let Some(number) = queue.number() {
             self.by_number.remove(&number);
         }
@@ -50,7 +51,7 @@ impl SharedQueues {
 
     /// How many there are in a protection domain.
     pub(crate) fn count_in(&self, domain: DomainId) -> usize {
-        self.queues.iter().filter(|queue| queue.domain() == Some(domain)).count()
+        self.queues.values().filter(|queue| queue.domain() == Some(domain)).count()
     }
 
     /// How many there are in an XRC domain.
@@ -74,6 +75,11 @@ impl SharedQueues {
             Some(queue) => Target::Shared(Arc::clone(queue)),
         }
     }
+}
+
+/// Nobody else has this address while the queue is known.
+fn identity(queue: &Arc<ReceiveQueue>) -> usize {
+    Arc::as_ptr(queue) as usize
 }
 
 /// Where the request at hand takes its receive, and in which domain its keys count.

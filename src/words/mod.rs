@@ -26,7 +26,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::engine::{Cause, Ends, Failure, History};
+use crate::engine::{Cause, Dropped, Ends, Failure, History};
 use crate::queue::{CompletionStatus, QueuePairKind};
 use crate::wire::Qpn;
 
@@ -109,6 +109,7 @@ impl Explanation {
     }
 
     /// Nothing can be looked up.
+    #[cfg(not(loom))]
     pub(crate) fn unavailable(status: CompletionStatus, error: &dyn std::error::Error) -> Self {
         Self::new("unavailable", format!("{status} ({}): {error}", status as u8))
             .status(Some(status))
@@ -232,8 +233,18 @@ pub fn explain_root(history: &History) -> Option<Explanation> {
 
 /// Why a faulty message was last dropped, if one was (UC and UD, where that fails nothing).
 pub fn explain_dropped(history: &History) -> Option<Explanation> {
-    let explanation = fault::of_cause(&history.dropped?, None, &history.ends);
-    Some(with_ends(explanation, &history.ends))
+    Some(dropped_for(&history.dropped?, &history.ends))
+}
+
+/// A dropped message as a trace tells it: whose, and why.
+pub fn told_dropped(dropped: &Dropped) -> String {
+    let number = dropped.ends.number;
+    let why = dropped_for(&dropped.cause, &dropped.ends);
+    format!("queue pair {number} drops a message, and more of the kind without a word\n{why}")
+}
+
+fn dropped_for(cause: &Cause, ends: &Ends) -> Explanation {
+    with_ends(fault::of_cause(cause, None, ends), ends)
 }
 
 fn with_ends(explanation: Explanation, ends: &Ends) -> Explanation {

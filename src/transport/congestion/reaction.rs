@@ -17,6 +17,9 @@ use crate::time::{Instant, MICROSECOND};
 /// Alpha of 1; it fades by small steps for long, so it needs its many bits.
 const ONE: u64 = 1 << 40;
 
+/// Steps by bytes that one burst can bring: with a reset of a few bytes it would bring thousands.
+const MOST_STEPS_BY_BYTES: u32 = 64;
+
 /// See the module's text.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReactionPoint {
@@ -119,14 +122,24 @@ impl ReactionPoint {
         self.increase(options);
     }
 
+    /// Steps that were due are not made up for: the next one is a period from now.
+    #[cold]
+    pub(crate) fn forgo_steps(&mut self, now: Instant) {
+        self.step_at = now;
+    }
+
     /// So many bytes were sent.
     pub(crate) fn sent(&mut self, bytes: u64, options: &CongestionOptions) {
         self.bytes += bytes;
-        while self.bytes >= options.rpg_byte_reset && !self.is_full(options) {
+        for _ in 0..MOST_STEPS_BY_BYTES {
+            if self.bytes < options.rpg_byte_reset || self.is_full(options) {
+                return;
+            }
             self.bytes -= options.rpg_byte_reset;
             self.steps_by_bytes = self.steps_by_bytes.saturating_add(1);
             self.increase(options);
         }
+        self.bytes %= options.rpg_byte_reset;
     }
 
     fn increase(&mut self, options: &CongestionOptions) {

@@ -176,10 +176,13 @@ impl Recorder {
         self.found.take()
     }
 
-    /// A message was dropped for what was found.
+    /// A message was dropped for what was found. Returns the reason if the last one was of another
+    /// kind.
     #[cold]
-    pub(crate) fn dropped_for_found(&mut self) {
-        self.dropped = self.found.take();
+    pub(crate) fn dropped_for_found(&mut self) -> Option<Cause> {
+        let last = std::mem::replace(&mut self.dropped, self.found.take());
+        let kind = |cause: Option<Cause>| cause.as_ref().map(std::mem::discriminant);
+        self.dropped.filter(|_| kind(last) != kind(self.dropped))
     }
 
     /// Takes a failure down.

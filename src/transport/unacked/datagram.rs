@@ -75,7 +75,7 @@ impl DatagramReceiver {
         let length = AREA + payload.len();
         if length > room as usize {
             let (capacity, arrived) = (room, length as u64);
-            return drop_for(ctx, Cause::ReceiveTooSmall { capacity, arrived });
+            return drop_for(base, ctx, Cause::ReceiveTooSmall { capacity, arrived });
         }
         if !self.place(base, ctx, arrival, payload) {
             let segments = self.claim.segments();
@@ -85,7 +85,7 @@ impl DatagramReceiver {
                 segments,
                 Access::LOCAL_WRITE,
             );
-            return drop_for(ctx, denial.map_or(Cause::Unknown, Cause::ReceiveMemory));
+            return drop_for(base, ctx, denial.map_or(Cause::Unknown, Cause::ReceiveMemory));
         }
         let completion = Completion {
             id: 0,
@@ -120,10 +120,10 @@ impl DatagramReceiver {
 
 /// A datagram is dropped for a reason of its receive.
 #[cold]
-fn drop_for(ctx: &mut Context<'_>, cause: Cause) -> Outcome {
+fn drop_for(base: &Base, ctx: &mut Context<'_>, cause: Cause) -> Outcome {
     ctx.count(Counter::DropFaultyRequest);
     ctx.history.find(cause);
-    ctx.history.dropped_for_found();
+    ctx.dropped_for_found(base);
     Outcome::Fine
 }
 

@@ -61,7 +61,7 @@ impl UcReceiver {
             Err(Refusal::NotReady) => ctx.count(Counter::DropNoReceive),
             Err(Refusal::Fault(_)) => {
                 ctx.count(Counter::DropFaultyRequest);
-                ctx.history.dropped_for_found();
+                ctx.dropped_for_found(base);
             }
         }
         self.drop_message();
