@@ -226,6 +226,25 @@ fn without_losses_everything_arrives_and_a_farewell_always() {
 }
 
 #[test]
+fn of_messages_that_look_alike_as_many_arrive_as_the_network_carried() {
+    let end = |intact: [u64; 2]| {
+        let mut court = Court::new(ORDERED, false);
+        court.receive(10, 0, 8);
+        court.receive(11, 8, 8);
+        for id in [1, 2] {
+            court.send(court.model(id, b""));
+            court.sent(id, SUCCESS).unwrap();
+        }
+        court.received(10, 0).unwrap();
+        court.oracle.carried_unacked(court.queues[0], &intact.map(|one| one << 1)).unwrap();
+        court.oracle.stop_unacked(court.queues[1], true)
+    };
+    end([0, 1]).unwrap();
+    end([1, 0]).unwrap();
+    assert_eq!(rule(end([1, 1])), Rule::Receive);
+}
+
+#[test]
 fn a_message_to_a_group_arrives_once_at_each_member_that_the_network_carried_it_to() {
     let sent = |intact: u64| {
         let mut court = Court::new(ORDERED, false);
