@@ -4,7 +4,9 @@
 mod common;
 mod endpoint;
 
+use std::io::Read;
 use std::net::{IpAddr, UdpSocket};
+use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
@@ -265,11 +267,13 @@ fn a_forked_child_that_sleeps_on_keeps_no_capture() {
     let folder = Folder::new();
     let path = folder.path("x.pcapng");
     let first = recording(&path, 14).unwrap();
+    let (mut here, there) = std::os::unix::net::UnixStream::pair().unwrap();
     // SAFETY: the child calls only what may be called between fork and exec.
     let child = unsafe {
         let child = libc::fork();
         if child == 0 {
             libc::alarm(120);
+            libc::write(there.as_raw_fd(), [1u8].as_ptr().cast(), 1);
             libc::pause();
             libc::_exit(0);
         }
@@ -277,6 +281,8 @@ fn a_forked_child_that_sleeps_on_keeps_no_capture() {
     };
     assert!(child > 0);
     drop(first);
+    // The child has come so far that it has closed what is not its own.
+    here.read_exact(&mut [0]).unwrap();
     let second = recording(&path, 14);
     // SAFETY: the child is ours and not yet waited for.
     unsafe {
