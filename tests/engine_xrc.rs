@@ -527,6 +527,34 @@ fn a_target_that_is_reset_or_ends_inside_of_a_message_frees_the_queues_entry() {
 }
 
 #[test]
+fn a_half_filled_receive_serves_others_again_once_its_target_is_in_error() {
+    let mut world = World::new(2);
+    let queue = world.create_queue(1);
+    let number = queue.number().unwrap();
+    world.post_receive(&queue, 1, 0, 0x8_0000);
+    world.post(0, number, 1, SendOperation::Send, (0, 0x8_0000));
+    while queue.posted() == 1 {
+        world.step();
+    }
+    let error = QueuePairAttributes::to_state(QueuePairState::Error);
+    let sender = world.initiators[0].number();
+    world.sides[0].engine.modify_queue_pair(world.now, sender, &error).unwrap();
+    assert_eq!(world.completion(0).status, CompletionStatus::WorkRequestFlushed);
+    world.post(1, number, 2, SendOperation::Send, (0, 10));
+    world.run_for(3_000_000);
+    assert!(poll(&world.sides[1].completions).is_none(), "the target waits for the rest");
+    assert!(poll(&world.sides[0].completions).is_none(), "and the other one for a receive");
+    let target = world.targets[0].number();
+    world.sides[1].engine.modify_queue_pair(world.now, target, &error).unwrap();
+    let flushed = world.completion(1);
+    let wanted = (1, CompletionStatus::WorkRequestFlushed, target);
+    assert_eq!((flushed.id, flushed.status, flushed.queue_pair), wanted);
+    world.post_receive(&queue, 2, 0, 0x8_0000);
+    world.run();
+    assert_eq!((world.completion(0).id, world.completion(1).id), (2, 2));
+}
+
+#[test]
 fn shared_queue_numbers_are_given_once_and_never_zero() {
     let mut world = World::new(0);
     let mut numbers: Vec<u32> =

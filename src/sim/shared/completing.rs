@@ -1,6 +1,7 @@
 //! Completions of links and of shared receive queues.
 
 use crate::queue::Completion;
+use crate::time::MICROSECOND;
 use crate::wire::Qpn;
 
 use super::super::matrix::Row;
@@ -10,6 +11,10 @@ use super::super::world::{Event, World};
 use super::end::SharedStage;
 use super::plan::LinkKind;
 use super::posting::queue_of;
+
+/// Time until the receiving application hears that the other end failed: what is under way meanwhile
+/// still arrives.
+const NOTICE: u64 = 300 * MICROSECOND;
 
 impl World {
     /// The link that has a queue pair of this number on a node, and whether that one sends.
@@ -31,8 +36,12 @@ impl World {
     ) -> Result<(), Violation> {
         let id = self.shared().links[number].id;
         if sends {
+            let had_failed = self.oracle.has_link_failed(id);
             self.oracle.link_send_completed(id, completion)?;
             self.finish_link_sends(number, completion);
+            if self.oracle.has_link_failed(id) && !had_failed {
+                self.give_up_receiver(number);
+            }
             return Ok(());
         }
         let queue = queue_of(completion.id);
@@ -50,6 +59,15 @@ impl World {
             self.put(self.now + 1, Event::StopLink(number));
         }
         Ok(())
+    }
+
+    /// The sending application tells the other one that its queue pair failed. Until the receiver is
+    /// in error, it keeps the receive of a message that has begun and will never end: out of a queue
+    /// of one receive, no other link could be served.
+    fn give_up_receiver(&mut self, number: usize) {
+        if self.shared().stage == SharedStage::Busy {
+            self.put(self.now + NOTICE, Event::StopLink(number));
+        }
     }
 
     /// The oracle agreed: everything up to the completed request has ended.
