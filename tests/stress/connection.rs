@@ -81,7 +81,14 @@ enum Ending {
 }
 
 impl End {
-    fn new(device: &Context, domain: &ProtectionDomain, kind: Kind, shares: bool) -> Self {
+    /// An end on a device that will speak with one on the device `peer`.
+    fn new(
+        device: &Context,
+        domain: &ProtectionDomain,
+        peer: &Context,
+        kind: Kind,
+        shares: bool,
+    ) -> Self {
         let completions = device.create_completion_queue(512).unwrap();
         let shared = shares.then(|| domain.create_shared_receive_queue(SLOTS as u32, 1).unwrap());
         let options = QueuePairOptions {
@@ -90,7 +97,7 @@ impl End {
             ..QueuePairOptions::new(&completions)
         };
         let pair = domain.create_queue_pair(&options).unwrap();
-        let address = AddressVector::new(0, device.gid(0).unwrap().address());
+        let address = AddressVector::new(0, peer.gid(0).unwrap().address());
         Self {
             pair,
             completions,
@@ -202,7 +209,9 @@ impl Ends {
         let before = if kind == Kind::Ud { DATAGRAM_AREA } else { 0 };
         let offset = RECEIVES + completion.id as usize * SLOT + before;
         let length = completion.length as usize - before;
-        let id = read_message(&self.ends[side].memory.to_vec(offset, length).unwrap());
+        let bytes = self.ends[side].memory.to_vec(offset, length).unwrap();
+        let id = std::panic::catch_unwind(|| read_message(&bytes))
+            .unwrap_or_else(|_| panic!("on {kind:?}, life {}: {completion:?}", self.life));
         assert_eq!(id.life, self.life, "a message of an earlier life");
         Id { step: Step::Send as u8, ..id }
     }
@@ -402,8 +411,8 @@ fn operation(
         Step::Read => SendOperation::Read(target),
         Step::Bind | Step::Invalidate => unreachable!("they need a window"),
         Step::Datagram => {
-            let handle = peer.handle.as_ref().or(own.handle.as_ref());
-            let to = handle.expect("datagrams have handles").datagram(peer.pair.number(), QKEY);
+            let handle = own.handle.as_ref().expect("datagrams have handles");
+            let to = handle.datagram(peer.pair.number(), QKEY);
             SendOperation::SendTo { to, immediate: None }
         }
     }
@@ -428,7 +437,8 @@ impl Connection {
         index: usize,
     ) -> [End; 2] {
         let shares = kind == Kind::Rc && index % 8 >= 4;
-        [0, 1].map(|side| End::new(&devices[side], &domains[side], kind, shares))
+        [0, 1]
+            .map(|side| End::new(&devices[side], &domains[side], &devices[1 - side], kind, shares))
     }
 
     fn shares_receives(&self) -> bool {

@@ -170,6 +170,17 @@ pub fn message(id: Id, length: usize) -> Vec<u8> {
 pub fn read_message(bytes: &[u8]) -> Id {
     let id = Id::of(u64::from_le_bytes(*bytes.first_chunk().expect("a message has a head")));
     let whole = message(id, bytes.len());
-    assert!(bytes == whole, "a message of {id:?} that is not whole, {} bytes", bytes.len());
+    let wrong: Vec<usize> = (0..bytes.len()).filter(|at| bytes[*at] != whole[*at]).collect();
+    assert!(
+        wrong.is_empty(),
+        "a message of {id:?} that is not whole: {} bytes, {} wrong from {:?} to {:?}; its head is {:?}, \
+         the first wrong ones are {:?}",
+        bytes.len(),
+        wrong.len(),
+        wrong.first(),
+        wrong.last(),
+        &bytes[..12],
+        &bytes[wrong.first().copied().unwrap_or(0)..][..16.min(bytes.len() - wrong[0])],
+    );
     id
 }
