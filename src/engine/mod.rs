@@ -18,7 +18,6 @@ mod groups;
 mod limits;
 mod port;
 mod regions;
-mod senders;
 mod xrc;
 
 use std::collections::{HashMap, HashSet};
@@ -282,7 +281,6 @@ pub struct Engine {
     effects: Effects,
     counters: Counters,
     pair_counters: PairCounters,
-    senders: senders::KnownSenders,
 }
 
 impl Engine {
@@ -329,7 +327,6 @@ impl Engine {
             effects: Effects::default(),
             counters: Counters::default(),
             pair_counters: PairCounters::default(),
-            senders: senders::KnownSenders::default(),
             options,
         }
     }

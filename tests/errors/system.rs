@@ -82,7 +82,7 @@ fn no_interface() -> String {
     let text = open(&DeviceOptions::on("nothing0"));
     let (what, there) = text.split_once("there are: ").expect("a list");
     assert!(there.split(", ").any(|name| name == "lo"), "{there}");
-    format!("{what}there are: eth0, lo")
+    format!("{what}there are: net0, lo")
 }
 
 fn attach(kind: QueuePairKind, group: &str) -> String {
