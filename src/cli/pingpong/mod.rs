@@ -1,5 +1,6 @@
 //! `uroce pingpong`: messages to and fro, with another `uroce pingpong` or with `ibv_rc_pingpong`.
 
+mod common;
 mod handshake;
 mod run;
 mod shared;

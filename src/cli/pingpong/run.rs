@@ -13,6 +13,7 @@ use uroce::verbs::{
     SendOperation, Sge,
 };
 
+use super::common::{self, next_completions};
 use super::handshake::{self, Server};
 use super::{PingpongArgs, Transport};
 use crate::cli::output::{Failure, print, random_u64};
@@ -20,12 +21,8 @@ use crate::cli::text::count;
 
 pub(super) const RECEIVE: u64 = 1;
 pub(super) const SEND: u64 = 2;
-/// What both programs fill their buffers with.
-pub(super) const FILLER: u8 = 0x7b;
 /// The queue key of the ibv_ud_pingpong program.
 const QKEY: QKey = QKey::new(0x1111_1111);
-/// With checking, the first byte of each page is zero.
-pub(super) const PAGE: usize = 4096;
 /// How long the end stays when it has all it wants: the acknowledgement of the peer's last message
 /// may have been lost, and nobody else can repeat it.
 pub(super) const STAY: Duration = Duration::from_millis(200);
@@ -205,13 +202,8 @@ impl<'a> End<'a> {
         })?;
         let area = args.transport.area();
         let buffer = domain.allocate(area + args.size as usize, Access::LOCAL_WRITE)?;
-        let mut message = vec![FILLER; args.size as usize];
-        if args.chk {
-            message.iter_mut().step_by(PAGE).for_each(|byte| *byte = 0);
-        }
-        // The client's message goes to and fro; the server must not find it in its buffer before.
-        let first = if args.host.is_some() { message.clone() } else { vec![FILLER; message.len()] };
-        buffer.write(area, &first)?;
+        let message = common::message(args);
+        buffer.write(area, &common::first_content(&message, args.host.is_some()))?;
         let expected = args.chk.then_some(message);
         Ok(Self {
             args,
@@ -283,7 +275,7 @@ impl<'a> End<'a> {
         }
         let mut batch = [Completion::default(); 16];
         while self.received < self.args.iters || self.sent < self.args.iters {
-            let count = self.next_completions(&mut batch)?;
+            let count = next_completions(self.args, &self.completions, &self.channel, &mut batch)?;
             if count == 0 {
                 return Err(self.silence());
             }
@@ -321,34 +313,6 @@ impl<'a> End<'a> {
         let area = self.args.transport.area();
         let length = completion.length as usize - area;
         check_message(expected, &self.buffer, area, length, self.received + 1)
-    }
-
-    fn next_completions(&self, batch: &mut [Completion]) -> Result<usize, Failure> {
-        if !self.args.events {
-            return self.spin_for_completions(batch);
-        }
-        loop {
-            self.completions.request_notification(false);
-            let count = self.completions.poll(batch)?;
-            if count > 0 {
-                return Ok(count);
-            }
-            if self.channel.wait_event(self.args.patience()).is_none() {
-                return Ok(0);
-            }
-        }
-    }
-
-    /// Polls, as ibv_rc_pingpong does: it costs a processor and saves the wake-up.
-    fn spin_for_completions(&self, batch: &mut [Completion]) -> Result<usize, Failure> {
-        let deadline = clock::now() + self.args.patience().as_nanos() as u64;
-        loop {
-            let count = self.completions.poll(batch)?;
-            if count > 0 || clock::now() >= deadline {
-                return Ok(count);
-            }
-            std::hint::spin_loop();
-        }
     }
 
     fn silence(&self) -> Failure {

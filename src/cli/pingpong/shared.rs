@@ -2,7 +2,6 @@
 //! reliable connection in each direction (xsrq).
 
 use std::process::ExitCode;
-use std::time::Duration;
 
 use uroce::queue::{Payload, SendRequest};
 use uroce::software::clock;
@@ -13,10 +12,11 @@ use uroce::verbs::{
     XrcTarget,
 };
 
+use super::common::{self, next_completions};
 use super::handshake::Server;
 use super::run::{
-    FILLER, PAGE, RECEIVE, SEND, STAY, check_capture, check_message, connect_options, failed,
-    print_address, report,
+    RECEIVE, SEND, STAY, check_capture, check_message, connect_options, failed, print_address,
+    report,
 };
 use super::shared_handshake::{self, XrcAddress};
 use super::{PingpongArgs, Transport};
@@ -100,13 +100,8 @@ impl<'a> End<'a> {
             }
         };
         let buffer = domain.allocate(args.size as usize, Access::LOCAL_WRITE)?;
-        let mut message = vec![FILLER; args.size as usize];
-        if args.chk {
-            message.iter_mut().step_by(PAGE).for_each(|byte| *byte = 0);
-        }
-        // Who begins has the message; the other end must not find it in its buffer before.
-        let first = if begins(args) { message.clone() } else { vec![FILLER; message.len()] };
-        buffer.write(0, &first)?;
+        let message = common::message(args);
+        buffer.write(0, &common::first_content(&message, begins(args)))?;
         let count = if let Pairs::Srq(pairs) = &pairs { pairs.len() } else { 1 };
         Ok(Self {
             args,
@@ -182,7 +177,7 @@ impl<'a> End<'a> {
         }
         let mut batch = [Completion::default(); 16];
         while self.received < self.args.iters || self.sent < self.args.iters {
-            let count = self.next_completions(&mut batch)?;
+            let count = next_completions(self.args, &self.completions, &self.channel, &mut batch)?;
             if count == 0 {
                 return Err(self.silence());
             }
@@ -232,25 +227,6 @@ impl<'a> End<'a> {
         let Pairs::Srq(pairs) = &self.pairs else { return Ok(0) };
         let place = pairs.iter().position(|pair| pair.number() == number);
         place.ok_or_else(|| Failure::bad(format!("a completion of {number}, which is not ours")))
-    }
-
-    fn next_completions(&self, batch: &mut [Completion]) -> Result<usize, Failure> {
-        let deadline = clock::now() + self.args.patience().as_nanos() as u64;
-        loop {
-            if self.args.events {
-                self.completions.request_notification(false);
-            }
-            let count = self.completions.poll(batch)?;
-            if count > 0 || clock::now() >= deadline {
-                return Ok(count);
-            }
-            if self.args.events {
-                let left = Duration::from_nanos(deadline - clock::now());
-                self.channel.wait_event(left);
-            } else {
-                std::hint::spin_loop();
-            }
-        }
     }
 
     fn silence(&self) -> Failure {
