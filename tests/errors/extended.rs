@@ -13,7 +13,7 @@ use uroce::queue::{
     Access, Payload, PostError, QueueCapacities, QueuePairKind, ReceiveRequest, SendFlags,
     SendOperation, SendRequest, Sge,
 };
-use uroce::verbs::{VerbsError, XrcDomainOptions};
+use uroce::verbs::{VerbsError, XrcDomain, XrcDomainOptions};
 use uroce::wire::{Lkey, Qpn, Rkey, Srqn};
 use uroce::words::explain_root;
 
@@ -260,11 +260,14 @@ fn window_kind() -> String {
     bound.unwrap_err().to_string()
 }
 
-/// For the process without descriptors: what opening an XRC domain of a file says.
-pub fn xrc_without_descriptors(context: &uroce::verbs::Context, file: &File) -> VerbsError {
+/// For the process without descriptors: the XRC domain of a file.
+pub fn open_xrc_domain(
+    context: &uroce::verbs::Context,
+    file: &File,
+) -> Result<XrcDomain, VerbsError> {
     let options =
         XrcDomainOptions { file: Some(file.as_fd()), create: true, ..XrcDomainOptions::default() };
-    context.open_xrc_domain(&options).expect_err("there is no descriptor left")
+    context.open_xrc_domain(&options)
 }
 
 /// ATOMIC WRITE and FLUSH are refused with their own words, too.

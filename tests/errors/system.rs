@@ -16,9 +16,10 @@ use uroce::queue::{
     SendOperation,
 };
 use uroce::software::{Device, DeviceOptions, LinkKind, OpenError};
+use uroce::verbs::CompletionChannel;
 
 use crate::Case;
-use crate::calls::{engine, without};
+use crate::calls::{engine, without, without_a_free_descriptor};
 use crate::common::network;
 use crate::pair::Pair;
 use crate::world::{all, rc, root, run};
@@ -172,11 +173,16 @@ fn provider_of_the_environment() {
 
 /// For the process with few descriptors: what opening a device and joining a group says while no
 /// more than some are left, which are given back one by one from `kept`.
-pub fn say_without_descriptors<T>(mut kept: Vec<T>) {
-    println!("JOIN SAYS {}", join(HERE, GROUP));
+pub fn say_without_descriptors(mut kept: Vec<CompletionChannel>) {
+    let error = without_a_free_descriptor(&mut kept, || {
+        open_group_socket(&UdpOptions::new(HERE, 65_535), GROUP)
+    });
+    println!("JOIN SAYS {error}");
     let memory = [0u8; 8];
-    let mapped = uroce::host::check_mapped(memory.as_ptr() as usize, 8, false);
-    println!("MAPS SAYS {}", mapped.expect_err("there is no descriptor left"));
+    let error = without_a_free_descriptor(&mut kept, || {
+        uroce::host::check_mapped(memory.as_ptr() as usize, 8, false)
+    });
+    println!("MAPS SAYS {error}");
     let error = loop {
         match Device::open(&here()) {
             Err(OpenError::System(error)) => break OpenError::System(error),
