@@ -7,8 +7,8 @@ use crate::queue::sync::Arc;
 use crate::time::{Instant, MILLISECOND};
 use crate::transport::{ACK_HOLD, Arrival, BurstRules, CE, Context, Counter, QueuePair};
 use crate::wire::{
-    Bth, Headers, IdentificationRule, Message, PKey, Packet, ParseError, Qpn, ReceivedBurst,
-    SentBurst, Service, Srqn, Transport, Xrceth, icrc,
+    Bth, Headers, Identification, IdentificationRule, Message, PKey, Packet, ParseError, Qpn,
+    ReceivedBurst, SentBurst, Service, Srqn, Transport, Xrceth, icrc,
 };
 
 /// What a turn did, and when the next one is due.
@@ -286,7 +286,15 @@ impl Engine {
         addressed: Option<u32>,
     ) -> Result<(), Counter> {
         match icrc::judge(burst, index, segment, self.options.strict) {
-            icrc::Verdict::Right => Ok(()),
+            icrc::Verdict::Right => {
+                if burst.identification == Identification::Unseen {
+                    self.senders.was_right(burst.flow.source);
+                }
+                Ok(())
+            }
+            icrc::Verdict::Recovered(_) if !self.senders.may_differ(burst.flow.source) => {
+                Err(Counter::DropBadIcrc)
+            }
             icrc::Verdict::Recovered(_) => {
                 self.count_for(addressed, Counter::RecoveredIdentification, 1);
                 Ok(())

@@ -18,6 +18,7 @@ mod groups;
 mod limits;
 mod port;
 mod regions;
+mod senders;
 mod xrc;
 
 use std::collections::{HashMap, HashSet};
@@ -281,6 +282,7 @@ pub struct Engine {
     effects: Effects,
     counters: Counters,
     pair_counters: PairCounters,
+    senders: senders::KnownSenders,
 }
 
 impl Engine {
@@ -327,6 +329,7 @@ impl Engine {
             effects: Effects::default(),
             counters: Counters::default(),
             pair_counters: PairCounters::default(),
+            senders: senders::KnownSenders::default(),
             options,
         }
     }

@@ -182,8 +182,9 @@ fn network(theme: Theme, seed: u64, ipv6: bool, rng: &mut Rng) -> NetworkPlan {
     }
     if theme == Theme::Outage {
         let start = Instant::ZERO + rng.between(50, 5_000) * MICROSECOND;
-        // Shorter than seven of the shortest timeouts that do not allow exhaustion.
-        plan.outage = Some((start, start + rng.between(1_000, 40_000) * MICROSECOND));
+        // Shorter than three of the shortest timeouts that do not allow exhaustion: "receiver not
+        // ready" does not give retries back, so what is lost after it needs some too.
+        plan.outage = Some((start, start + rng.between(1_000, 24_000) * MICROSECOND));
     }
     plan
 }

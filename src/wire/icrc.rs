@@ -16,6 +16,10 @@ use super::{Bth, Flow, ICRC_LENGTH, Identification, ROCE_PORT, ReceivedBurst};
 /// Flags and fragment offset of a packet that must not be fragmented.
 pub const DONT_FRAGMENT: u16 = 0x4000;
 
+/// How many IPv4 identifications, from 0 on, Linux gives to what a socket sends with DF: 0, and
+/// where it cuts a burst (UDP_SEGMENT) the index in it. A burst of ours has no more segments.
+pub const SOCKET_IDENTIFICATIONS: u16 = 64;
+
 const IPV4_LENGTH: usize = 20;
 const IPV6_LENGTH: usize = 40;
 const UDP_LENGTH: usize = 8;
@@ -30,8 +34,9 @@ const MAX_UDP_PAYLOAD: usize = 65_535 - IPV4_LENGTH - UDP_LENGTH;
 pub enum Verdict {
     /// It is right.
     Right,
-    /// It is right if the sender's IPv4 identification was this, which the link could not see.
-    /// One damaged packet in 2^15 passes too, besides those that the UDP checksum stops.
+    /// It is right if the sender's IPv4 identification was this, which the link could not see and
+    /// which no sender of ours on a socket has. Two damages in 2^16 look like that, too, among them
+    /// single flipped bits at fixed places.
     Recovered(u16),
     /// The packet is damaged.
     Wrong,
@@ -114,9 +119,9 @@ fn update_masked(crc: &mut Crc, bytes: &[u8], ones: &[(usize, u8)]) {
 
 /// Checks the ICRC of segment `index` of `burst`; `segment` is its bytes, BTH to ICRC.
 ///
-/// Where the identification is not seen, the segment's index and 0 count as right, because
-/// senders of ours on a socket have the one or the other; any other one is recovered, with DF set
-/// or clear, unless `strict`.
+/// Where the identification is not seen, DF and one below [`SOCKET_IDENTIFICATIONS`] count as right,
+/// which senders of ours on a socket have: a segment can come apart from its burst, so that its
+/// index there is not known. Any other one is recovered, with DF set or clear, unless `strict`.
 pub fn judge(burst: &ReceivedBurst<'_>, index: usize, segment: &[u8], strict: bool) -> Verdict {
     let Some((bytes, icrc)) = segment.split_last_chunk::<ICRC_LENGTH>() else {
         return Verdict::Wrong;
@@ -138,7 +143,7 @@ pub fn judge(burst: &ReceivedBurst<'_>, index: usize, segment: &[u8], strict: bo
         return Verdict::Wrong;
     }
     match recover(expected, difference, bytes.len()) {
-        Some((0, DONT_FRAGMENT)) => Verdict::Right,
+        Some((0..SOCKET_IDENTIFICATIONS, DONT_FRAGMENT)) => Verdict::Right,
         Some((identification, _)) if !strict => Verdict::Recovered(identification),
         _ => Verdict::Wrong,
     }
@@ -278,12 +283,49 @@ mod tests {
                 let icrc = of_datagram(&flow(), identification, flags, &packet[..length]);
                 packet[length..].copy_from_slice(&icrc);
                 let verdict = judge(&burst(Identification::Unseen, &packet), 2, &packet, false);
-                let exact = flags == DONT_FRAGMENT && [0, 2].contains(&identification);
+                let exact = flags == DONT_FRAGMENT && identification < SOCKET_IDENTIFICATIONS;
                 let expected =
                     if exact { Verdict::Right } else { Verdict::Recovered(identification) };
                 assert_eq!(verdict, expected, "identification {identification}, flags {flags:#x}");
             }
         }
+    }
+
+    /// A burst whose segments arrive one by one, as after a router without segmentation.
+    #[test]
+    fn a_segment_apart_from_its_burst_is_right_in_strict_mode_too() {
+        let unseen = burst(Identification::Unseen, &[]);
+        for identification in [0, 1, 63, 64] {
+            let mut packet = SEND_ONLY.to_vec();
+            let icrc = of_datagram(&flow(), identification, DONT_FRAGMENT, &packet[..32]);
+            packet[32..].copy_from_slice(&icrc);
+            let right = judge(&unseen, 0, &packet, true) == Verdict::Right;
+            assert_eq!(right, identification < SOCKET_IDENTIFICATIONS, "{identification}");
+        }
+    }
+
+    /// Among the damages that look like another identification are single flipped bits; none looks
+    /// like one that a socket of ours may have, wherever it lies before the end of a packet.
+    #[test]
+    fn no_single_flipped_bit_looks_like_an_identification_of_ours() {
+        let crc_of = |byte: u8| {
+            let mut crc = Crc::default();
+            crc.update(&[byte]);
+            crc.value()
+        };
+        let mut alike = 0;
+        // What follows the damaged byte moves the CRC and its difference alike, so that the last of
+        // `length` bytes stands for the byte at this place of any longer packet.
+        for (bit, length) in (0..8).flat_map(|bit| (1..=MAX_UDP_PAYLOAD).map(move |n| (bit, n))) {
+            match recover(0, crc_of(1 << bit) ^ crc_of(0), length) {
+                Some((0..SOCKET_IDENTIFICATIONS, DONT_FRAGMENT)) => {
+                    panic!("bit {bit} of the last of {length} bytes")
+                }
+                Some(_) => alike += 1,
+                None => {}
+            }
+        }
+        assert!(alike > 0, "single flipped bits do look like identifications of others");
     }
 
     #[test]

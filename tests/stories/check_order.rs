@@ -104,6 +104,31 @@ fn the_icrc_covers_addresses_and_ports() {
     });
 }
 
+/// 2 in 2^16 damages look like another identification, single flipped bits among them: one of byte
+/// 161 of the payload looks like DF clear.
+#[test]
+fn an_identification_that_cannot_be_seen_is_recovered_only_for_senders_not_known_for_another() {
+    story(|s| {
+        let write = |s: &Story, psn| write_only(psn, s.reth(0, 4), &[psn as u8; 4]);
+        s.deliver_unseen(write(s, 0), 0x1234);
+        s.settle();
+        assert_eq!(s.count(Counter::RecoveredIdentification), 1);
+        // Segments that come apart from their bursts.
+        for psn in 1..=128 {
+            s.deliver_unseen(write(s, psn), psn as u16 % 64);
+        }
+        s.settle();
+        s.deliver_unseen(write(s, 129), 0x1234);
+        s.settle();
+        assert_eq!(s.count(Counter::DropBadIcrc), 1);
+        assert_eq!(s.count(Counter::RecoveredIdentification), 1);
+        s.deliver_unseen(write(s, 129), 63);
+        s.settle();
+        assert_eq!(s.count(Counter::DuplicateRequest), 0, "the first of these was not carried out");
+        s.forget_events();
+    });
+}
+
 #[test]
 fn a_packet_for_an_unknown_queue_pair_is_dropped_and_counted() {
     story(|s| {

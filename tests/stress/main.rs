@@ -91,10 +91,8 @@ fn device(last: u8, faults: &str) -> Context {
 
 /// Runs for at least so long, and until everything has happened.
 fn stress(nanoseconds: u64, seed: u64) {
-    // No damage: a socket does not show the IPv4 identification, and some flipped bits look like
-    // another one, which is taken (`wire::icrc`).
     let devices = [
-        device(1, &format!("loss=1%,duplicate=1%,reorder=1%,seed={seed}")),
+        device(1, &format!("loss=1%,duplicate=1%,reorder=1%,corrupt=0.5%,seed={seed}")),
         device(2, &format!("loss=1%,duplicate=1%,reorder=1%,seed={}", seed + 1)),
     ];
     let tally = Tally { counts: Mutex::default() };

@@ -10,11 +10,12 @@ use socket2::SockAddr;
 
 use super::control::Control;
 use crate::wire::SentBurst;
+use crate::wire::icrc::SOCKET_IDENTIFICATIONS;
 
 /// Bursts collected before they are sent.
 pub(super) const SLOTS: usize = 16;
-/// Segments in a burst: what every kernel with UDP_SEGMENT takes.
-pub(super) const MAX_SEGMENTS: usize = 64;
+/// Segments in a burst: what every kernel with UDP_SEGMENT takes, and what receivers expect.
+pub(super) const MAX_SEGMENTS: usize = SOCKET_IDENTIFICATIONS as usize;
 /// Bytes in a burst: the UDP payload of the largest IPv4 packet.
 pub(super) const MAX_BURST_BYTES: usize = 65_507;
 const STRIDE: usize = 65_536;

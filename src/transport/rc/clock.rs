@@ -304,9 +304,11 @@ impl RetryClock {
         left
     }
 
-    /// Sends nothing until `until`; no timer runs meanwhile.
+    /// Sends nothing until `until`; no timer runs meanwhile. The peer has answered, so probes start
+    /// from their shortest interval again.
     pub(super) fn pause(&mut self, until: Instant, pause: u64) {
         self.stop();
+        self.backoff = 0;
         self.attempt.pause = pause;
         self.probing = false;
         self.rnr_until = Some(until);

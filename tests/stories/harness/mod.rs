@@ -354,6 +354,14 @@ impl Story {
         self.deliver_raw(flow, bytes);
     }
 
+    /// A frame of the peer with an IPv4 identification that its receiver cannot see.
+    pub fn deliver_unseen(&mut self, frame: Frame, identification: u16) {
+        let (flow, mut bytes) = (self.flow(), self.encode(frame));
+        bytes.extend(icrc::of_datagram(&flow, identification, icrc::DONT_FRAGMENT, &bytes));
+        let (identification, traffic_class) = (Identification::Unseen, self.traffic_class);
+        self.port.arrived.push_back(Arrival { flow, identification, traffic_class, bytes });
+    }
+
     /// Any bytes of the peer, ICRC included.
     pub fn deliver_raw(&mut self, flow: Flow, bytes: Vec<u8>) {
         let identification = match self.setup.ipv6 {
