@@ -23,9 +23,12 @@ fn marks_on_the_way_bring_notifications_and_these_a_rate() {
     let rate = sender.pair.rate().unwrap().expect("the queue pair is limited");
     assert!(rate.current >= 5_000_000_000 && rate.alpha > 0.0, "{rate:?}");
     let count = |end: &End, counter| end.pair.counters().unwrap().get(counter);
-    assert_eq!(count(&receiver, Counter::ReceivedCongestionMark), 1);
-    assert_eq!(count(&receiver, Counter::SentCongestionNotification), 1);
-    assert_eq!(count(&sender, Counter::ReceivedCongestionNotification), 1);
+    // More than one where this machine is so busy that the packet was sent again.
+    let marks = count(&receiver, Counter::ReceivedCongestionMark);
+    let sent = count(&receiver, Counter::SentCongestionNotification);
+    let received = count(&sender, Counter::ReceivedCongestionNotification);
+    assert!((1..=marks).contains(&sent), "{sent} notifications of {marks} marks");
+    assert!((1..=sent).contains(&received), "{received} of {sent} notifications arrived");
 }
 
 #[test]
