@@ -7,10 +7,12 @@ use super::fork::Local;
 use super::system;
 use crate::engine::{Effects, Engine, TurnReport};
 use crate::link::Link;
-use crate::time::Instant;
+use crate::time::{Instant, MICROSECOND};
 
 /// Packets in each direction that a turn moves: what the lock is held for at most.
 pub(super) const BUDGET: usize = 128;
+/// Without a turn for longer than this a control call runs one before it gives the lock away.
+const STARVED: u64 = 50 * MICROSECOND;
 
 /// See the module's text.
 pub(super) struct Core {
@@ -18,6 +20,8 @@ pub(super) struct Core {
     pub(super) link: Box<dyn Link>,
     /// Nothing if no thread sleeps.
     pub(super) alarm: Option<Alarm>,
+    /// When the last turn was run.
+    looked: Option<Instant>,
 }
 
 /// What a turn did, and when the next one is due.
@@ -41,8 +45,18 @@ impl Turn {
 }
 
 impl Core {
+    pub(super) fn new(engine: Engine, link: Box<dyn Link>, alarm: Option<Alarm>) -> Self {
+        Self { engine, link, alarm, looked: None }
+    }
+
+    /// Whether the last turn was long ago.
+    pub(super) fn is_starved(&self, now: Instant) -> bool {
+        self.looked.is_none_or(|looked| now.since(looked) > STARVED)
+    }
+
     /// One bounded turn.
     pub(super) fn turn(&mut self, now: Instant, effects: &mut Effects) -> Turn {
+        self.looked = Some(now);
         self.link.set_now(now);
         let report = self.engine.turn(now, &mut self.link, BUDGET);
         self.engine.take_effects(effects);

@@ -88,7 +88,7 @@ impl Driver {
         let looks_often = link.descriptors().is_empty();
         let bells = engine.doorbells().clone();
         Ok(Self {
-            turns: TurnLock::new(Core { engine, link, alarm }, bells),
+            turns: TurnLock::new(Core::new(engine, link, alarm), bells),
             events: EventQueue::new()?,
             progress: Progress::default(),
             wake,
@@ -110,6 +110,10 @@ impl Driver {
     }
 
     /// Calls `change` with the lock held, then runs a turn and everything that it caused.
+    ///
+    /// Turns keep out while control calls wait, so that these come to their turn. Where threads make
+    /// one such call after another, there may always be one that waits; then a call runs a turn
+    /// before it gives the lock to the next.
     pub(super) fn control<R>(
         &self,
         change: impl FnOnce(&mut Core, Instant) -> R,
@@ -123,6 +127,9 @@ impl Driver {
             let result = change(core, now);
             core.engine.take_effects(&mut effects);
             self.events.store(&mut effects.events);
+            if core.is_starved(now) {
+                self.assisting_turn(core, now, &mut effects);
+            }
             result
         });
         Ok(changed.then_run(|| {
@@ -158,15 +165,20 @@ impl Driver {
         let mut effects = Effects::default();
         let outcome = self.turns.run(ROUNDS, |core| {
             let now = clock::now();
-            let turn = self.turn(core, now, &mut effects);
-            self.due.store(turn.due.as_nanos(), Ordering::Relaxed);
+            self.assisting_turn(core, now, &mut effects);
             self.note_presence(now, polling);
-            if let Some(alarm) = &mut core.alarm {
-                // If the application does not come back, the thread takes over.
-                alarm.no_later_than(turn.due.max(now + GRACE), now);
-            }
         });
         self.finish(outcome, &mut effects);
+    }
+
+    /// A turn in a call of the application's.
+    fn assisting_turn(&self, core: &mut Core, now: Instant, effects: &mut Effects) {
+        let turn = self.turn(core, now, effects);
+        self.due.store(turn.due.as_nanos(), Ordering::Relaxed);
+        if let Some(alarm) = &mut core.alarm {
+            // If the application does not come back, the thread takes over.
+            alarm.no_later_than(turn.due.max(now + GRACE), now);
+        }
     }
 
     /// One bounded turn, under the lock.
@@ -455,5 +467,36 @@ impl Drop for Waiting<'_> {
         self.0.waiting.fetch_sub(1, Ordering::Relaxed);
         // Another waiting thread may have to sleep on the link in this one's place.
         self.0.announce();
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::engine::{EngineOptions, Port};
+    use crate::link::memory::{MemoryOptions, pair};
+    use crate::transport::Counter;
+    use crate::wire::{Flow, SentBurst};
+
+    /// Threads that make one control call after another can have it so that always one waits.
+    #[test]
+    fn control_calls_without_end_do_not_keep_the_data_path_waiting() {
+        let [address, peer] = [1, 2].map(|last| std::net::IpAddr::from([10, 0, 0, last]));
+        let (ours, mut peers) = pair([address, peer], &MemoryOptions::default()).unwrap();
+        let engine = Engine::new(EngineOptions::new(1, vec![address]), ours.capabilities());
+        let driver = Driver::new(engine, Box::new(ours), false, None).unwrap();
+        let flow = Flow { source: peer, destination: address, source_port: 0xc000 };
+        let mut burst = Some(SentBurst {
+            flow,
+            traffic_class: 0,
+            first_identification: 0,
+            segment: 20,
+            length: 20,
+        });
+        peers.transmit(1, &mut |_| burst.take());
+        let _another = driver.turns.as_if_one_waited();
+        driver.control(|_, _| ()).unwrap();
+        let received = |core: &mut Core| core.engine.counters().get(Counter::ReceivedPackets);
+        assert_eq!(driver.turns.control(received).then_run(|| ()), 1);
     }
 }

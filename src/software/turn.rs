@@ -111,6 +111,12 @@ impl<W> TurnLock<W> {
         self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::Relaxed)
     }
 
+    /// As if a control call waited as long as what is returned lives.
+    #[cfg(test)]
+    pub(super) fn as_if_one_waited(&self) -> impl Sized + '_ {
+        Announced::new(&self.controls)
+    }
+
     /// Whether a bell is rung.
     #[cfg(all(test, loom))]
     pub(super) fn any_bell(&self) -> bool {
