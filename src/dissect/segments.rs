@@ -112,17 +112,12 @@ impl<'a> Frame<'a> {
 
     /// The size for which every packet is without fault and has its right ICRC.
     fn proven_by_icrc(&self, body: Span<'a>) -> Option<Burst> {
-        let first = bth_at(body, 0)?;
         if body.missing > 0 {
             return None;
         }
         // Nearly always there is no such second BTH, and no ICRC has to be made.
         let is_likely = |size: &usize| {
-            bth_at(body, *size).is_some_and(|second| {
-                second.version == 0
-                    && second.pkey == first.pkey
-                    && Opcode::from_byte(second.opcode).is_some()
-            })
+            bth_at(body, *size).is_some_and(|second| Opcode::from_byte(second.opcode).is_some())
         };
         sizes(body).filter(is_likely).find_map(|size| {
             let count = u16::try_from(body.length().div_ceil(size)).ok()?;
@@ -152,10 +147,16 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// The sizes that a first packet can have.
+/// The sizes that a first packet can have: those behind which there may be a BTH of transport version
+/// 0 and the same partition. Of a damaged packet that is nearly always none, and costs little.
 fn sizes(body: Span<'_>) -> impl Iterator<Item = usize> {
     let largest = (body.length() - MIN_PACKET).min(MAX_PACKET).min(body.bytes.len());
-    (MIN_PACKET..=largest).step_by(4)
+    let version_and_partition = |at: usize| {
+        let bytes = body.bytes.get(at + 1..at + 4)?;
+        Some((bytes[0] & 0x0f, bytes[1], bytes[2]))
+    };
+    let first = version_and_partition(0).map(|(_, high, low)| (0, high, low));
+    (MIN_PACKET..=largest).step_by(4).filter(move |size| version_and_partition(*size) == first)
 }
 
 /// The only size for which the BTHs continue one another.

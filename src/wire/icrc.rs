@@ -312,6 +312,27 @@ mod tests {
         }
     }
 
+    #[test]
+    fn an_identification_is_found_behind_any_header() {
+        let udp = [0xc0, 0, 0x12, 0xb7, 0, 44, 0, 0];
+        for options in (0..=40).step_by(4) {
+            let icrc = |identification: u16| {
+                let mut header = vec![0x45 + options as u8 / 4];
+                header.resize(20 + options, 1);
+                header[4..6].copy_from_slice(&identification.to_be_bytes());
+                of(&Outer::Ipv4 { header: &header, udp: &udp }, &SEND_ONLY[..32])
+            };
+            let following = 12 + options + udp.len() + 32;
+            for own in [0, 1, 0x1234, u16::MAX] {
+                let found = identification_of(icrc(own), icrc(0x8000), 0x8000, following);
+                assert_eq!(found, Some(own), "{options} bytes of options");
+                let mut damaged = icrc(own);
+                damaged[0] ^= 1;
+                assert_eq!(identification_of(damaged, icrc(0x8000), 0x8000, following), None);
+            }
+        }
+    }
+
     /// A burst whose segments arrive one by one, as after a router without segmentation.
     #[test]
     fn a_segment_apart_from_its_burst_is_right_in_strict_mode_too() {

@@ -94,6 +94,22 @@ fn no_number_of_fpdus_is_too_large() {
     assert_eq!(frame.mpa, Some(expected));
 }
 
+/// At every fourth byte of the payload another packet could begin, and none has its ICRC.
+#[test]
+fn what_only_looks_like_many_packets_is_one() {
+    let payload = [4, 0, 0xff, 0xff].repeat(1020);
+    let mut frame =
+        super::build::eth4(&super::build::roce4(&super::build::packet(4, 1, &[], &payload)));
+    let mut dissector = Dissector::new();
+    for verdict in [Verdict::Ok, Verdict::Bad] {
+        let dissected = dissector.dissect(LinkType::ETHERNET, frame.len() as u32, &frame);
+        let packets: Vec<_> = dissected.packets().collect();
+        assert_eq!(packets.len(), 1);
+        assert_eq!((packets[0].segment, packets[0].icrc.verdict), (None, verdict));
+        frame[1000] ^= 1;
+    }
+}
+
 #[test]
 fn a_frame_of_no_bytes_misses_a_header_on_every_link() {
     for link_type in LINK_TYPES.into_iter().filter(|number| *number != 999) {
