@@ -3,6 +3,8 @@
 mod files;
 mod filter;
 mod follow;
+mod interrupt;
+mod live;
 mod output;
 
 use std::path::PathBuf;
@@ -25,9 +27,9 @@ pub struct DumpArgs {
     /// Decode what passes a network interface now, until interrupted
     #[arg(long, value_name = "INTERFACE", conflicts_with = "files")]
     follow: Option<String>,
-    /// Stop --follow after so many frames
+    /// Stop --follow after so many frames; of a file, --frames shows so many
     #[arg(long, value_name = "FRAMES", requires = "follow",
-          value_parser = clap::value_parser!(u64).range(1..))]
+          conflicts_with = "files", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     /// One JSON object a packet, one a line; with --summary one a file
     #[arg(long)]
