@@ -5,14 +5,15 @@
 use std::cell::{Cell, RefCell};
 use std::io::{self, Read};
 use std::os::fd::AsFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::super::output::Failure;
 use super::interrupt::{Interrupt, Ready};
 use super::output::Output;
 
-/// How long the writer, whom the same Ctrl-C has reached, may take to write what it still has.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+/// The most bytes that the writer, whom the same Ctrl-C has reached, may still have: more than a pipe
+/// and its own buffers hold.
+const LAST_WORDS: usize = 1 << 20;
 /// A pause after which it has nothing more.
 const SILENCE: Duration = Duration::from_millis(200);
 
@@ -49,14 +50,14 @@ pub struct Live<'l, 's, 'a, R> {
     read: R,
     shared: &'l Shared<'s, 'a>,
     interrupt: Interrupt,
-    /// When the writer's last words end, once the end was wished for.
-    end: Option<Instant>,
+    /// How many bytes of the writer's last words are left, once the end was wished for.
+    last_words: Option<usize>,
 }
 
 impl<'l, 's, 'a, R: Read + AsFd> Live<'l, 's, 'a, R> {
     /// Catches signals as long as it lives.
     pub fn new(read: R, shared: &'l Shared<'s, 'a>) -> io::Result<Self> {
-        Ok(Self { read, shared, interrupt: Interrupt::new()?, end: None })
+        Ok(Self { read, shared, interrupt: Interrupt::new()?, last_words: None })
     }
 
     /// Whether there is something to read; if not, nothing more comes.
@@ -74,26 +75,24 @@ impl<'l, 's, 'a, R: Read + AsFd> Live<'l, 's, 'a, R> {
         }
         if ready == Ready::Interrupted {
             self.shared.is_interrupted.set(true);
-            self.end = Some(Instant::now() + LAST_WORDS);
+            self.last_words = Some(LAST_WORDS);
         }
         Ok(true)
-    }
-
-    /// The same once the end is wished for.
-    fn wait_for_last_words(&self, end: Instant) -> io::Result<bool> {
-        let left = end.saturating_duration_since(Instant::now()).min(SILENCE);
-        Interrupt::is_readable(self.read.as_fd(), left)
     }
 }
 
 impl<R: Read + AsFd> Read for Live<'_, '_, '_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.end.is_none() && !self.wait()? {
+        if self.last_words.is_none() && !self.wait()? {
             return Ok(0);
         }
-        match self.end {
-            Some(end) if !self.wait_for_last_words(end)? => Ok(0),
-            _ => self.read.read(buffer),
+        let Some(left) = self.last_words else { return self.read.read(buffer) };
+        if left == 0 || !Interrupt::is_readable(self.read.as_fd(), SILENCE)? {
+            return Ok(0);
         }
+        let wanted = buffer.len().min(left);
+        let count = self.read.read(&mut buffer[..wanted])?;
+        self.last_words = Some(left - count);
+        Ok(count)
     }
 }
