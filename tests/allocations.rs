@@ -93,6 +93,18 @@ impl Port for Lossy {
         })
     }
 
+    fn is_pressed(&mut self) -> bool {
+        self.link.is_pressed()
+    }
+
+    /// There is no ICMP in memory.
+    fn take_unreachable(
+        &mut self,
+        _: bool,
+        _: &mut dyn FnMut(IpAddr, uroce::engine::UnreachableKind),
+    ) {
+    }
+
     fn transmit(
         &mut self,
         budget: usize,

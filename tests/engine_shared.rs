@@ -118,3 +118,32 @@ fn a_shared_queue_in_use_cannot_be_destroyed() {
     let gone = side.engine.destroy_shared_receive_queue(&shared);
     assert_eq!(gone, Err(ControlError::NoSuchSharedQueue));
 }
+
+/// What a queue pair that ends has taken of the shared queue is free again: receives that are
+/// claimed, and those whose completions nobody has polled yet.
+#[test]
+fn a_queue_pair_that_ends_gives_back_what_it_has_taken() {
+    let mut pair = rc();
+    for id in 0..16 {
+        pair.post_receive(1, id, 0, 4096);
+    }
+    for id in 0..3 {
+        pair.post(0, id, SendOperation::Send, SendFlags::SIGNALED, (0, 100));
+    }
+    pair.run();
+    // The first packets of a message that will never be whole.
+    pair.post(0, 3, SendOperation::Send, SendFlags::SIGNALED, (0, 4096));
+    pair.run_for(1);
+    let side = &mut pair.sides[1];
+    let shared = Arc::clone(side.shared.as_ref().unwrap());
+    let request = ReceiveRequest { id: 99, segments: &[] };
+    assert_eq!(shared.post(&[request]).0, 0, "completions that wait take up their entries");
+    side.engine.destroy_queue_pair(side.queues.number()).unwrap();
+    let free = 16 - shared.posted() as usize;
+    assert!(free >= 3);
+    assert_eq!(shared.post(&vec![request; 17]).0, free);
+    for id in 0..3 {
+        assert_eq!(pair.completion(1).id, id, "they can still be polled");
+    }
+    assert_eq!(shared.post(&[request]).0, 0, "and free nothing more then");
+}

@@ -19,8 +19,8 @@ use uroce::verbs::{
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
-const READ_WRITE: Access = Access::REMOTE_READ.and(Access::REMOTE_WRITE);
-const BINDABLE: Access = Access::LOCAL_WRITE.and(Access::MW_BIND);
+const READ_WRITE: Access = Access::REMOTE_READ.union(Access::REMOTE_WRITE);
+const BINDABLE: Access = Access::LOCAL_WRITE.union(Access::MW_BIND);
 
 /// Two connected queue pairs of one device: ours, and one that plays the peer.
 struct Both {

@@ -41,15 +41,11 @@ pub trait Port {
 
     /// Whether arrivals wait in a receive queue that is more than half full, as far as this can be
     /// told for nothing: senders that get no acknowledgements should be slowed down.
-    fn is_pressed(&mut self) -> bool {
-        false
-    }
+    fn is_pressed(&mut self) -> bool;
 
     /// Hands what ICMP has told of addresses that cannot be reached to `sink`, as far as the port has
     /// noticed it; with `look` it asks, which may cost a system call.
-    fn take_unreachable(&mut self, look: bool, sink: &mut dyn FnMut(IpAddr, UnreachableKind)) {
-        let _ = (look, sink);
-    }
+    fn take_unreachable(&mut self, look: bool, sink: &mut dyn FnMut(IpAddr, UnreachableKind));
 
     /// Hands out one slot after another, each of `max_burst_bytes`, as long as `fill` puts a burst
     /// into it, at most about `budget` packets, and sends what was put there. A burst that the

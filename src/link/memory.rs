@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use crossbeam::queue::ArrayQueue;
 
 use super::{Event, JoinError, Link, LinkStatistics, is_sendable};
-use crate::engine::{IdentificationRule, Port, PortCapabilities, SourcePorts};
+use crate::engine::{IdentificationRule, Port, PortCapabilities, SourcePorts, UnreachableKind};
 use crate::wire::{Flow, ReceivedBurst, SentBurst};
 
 /// Sizes of an in-memory network.
@@ -311,6 +311,9 @@ impl Port for MemoryLink {
         let bursts = &self.hub.inboxes[self.place].bursts;
         bursts.len() > bursts.capacity() / 2
     }
+
+    /// There is no ICMP in memory.
+    fn take_unreachable(&mut self, _: bool, _: &mut dyn FnMut(IpAddr, UnreachableKind)) {}
 
     fn transmit(
         &mut self,

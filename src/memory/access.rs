@@ -54,7 +54,7 @@ impl Access {
     }
 
     /// The set of what is in either; `|` in constants.
-    pub const fn and(self, other: Self) -> Self {
+    pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 

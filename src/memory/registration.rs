@@ -16,7 +16,7 @@ pub(crate) struct RegionChange {
 }
 
 /// Rights that say how memory is reached and named, and nothing of who may.
-pub(super) const ADDRESSING: Access = Access::ON_DEMAND.and(Access::ZERO_BASED);
+pub(super) const ADDRESSING: Access = Access::ON_DEMAND.union(Access::ZERO_BASED);
 
 impl KeyTable {
     /// Changes a registration, which gets a new key; the old one is dead. If that is refused, the

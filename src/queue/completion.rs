@@ -2,10 +2,10 @@
 
 use std::sync::OnceLock;
 
+use super::occupied::{Occupied, Users};
 use super::ring::{WordRing, get, halves, pair, put};
 use super::shared::Origin;
 use super::sync::{Arc, AtomicBool, AtomicU8, Mutex, Ordering, fence, lock};
-use super::unpolled::{Unpolled, Users};
 use super::wakers::Wakers;
 use crate::wire::{Immediate, Qpn, Rkey, Srqn};
 
@@ -293,19 +293,29 @@ impl CompletionQueue {
     pub(crate) fn join(
         &self,
         number: Qpn,
-        send: Option<Arc<Unpolled>>,
-        receive: Option<Arc<Unpolled>>,
+        send: Option<Arc<Occupied>>,
+        receive: Option<Arc<Occupied>>,
     ) {
         lock(&self.users).join(number, send, receive);
     }
 
-    /// The queue pair has ended.
+    /// The queue pair has ended. Its completions can still be polled, and free nothing then: the
+    /// entries of a shared receive queue, which goes on, are free now.
     pub(crate) fn leave(&self, number: Qpn) {
-        lock(&self.users).leave(number);
+        let mut users = lock(&self.users);
+        let (tail, waiting) = (self.ring.tail(), self.ring.len());
+        for index in 0..waiting {
+            let (completion, origin) = read(self.ring.entry(tail.wrapping_add(index)));
+            let is_receive = completion.kind.is_receive();
+            if completion.queue_pair == number && is_receive && origin == Origin::Pair {
+                users.polled(number, true);
+            }
+        }
+        users.leave(number);
     }
 
     /// Completions of an XRC shared receive queue come here from now on.
-    pub(crate) fn join_shared(&self, number: Srqn, receive: Arc<Unpolled>) {
+    pub(crate) fn join_shared(&self, number: Srqn, receive: Arc<Occupied>) {
         lock(&self.users).join_shared(number, receive);
     }
 

@@ -15,6 +15,7 @@ mod attributes;
 mod completion;
 mod doorbell;
 mod flush;
+mod occupied;
 mod pair;
 mod receive;
 mod request;
@@ -23,7 +24,6 @@ mod send;
 mod shared;
 mod state;
 pub mod sync;
-mod unpolled;
 mod wakers;
 
 pub use crate::memory::{Access, Sge, WindowBind, WindowId, WindowKind};
@@ -43,8 +43,8 @@ pub use send::SendQueue;
 pub use shared::XrcDomainId;
 pub use state::{QueuePairKind, QueuePairState};
 
+pub(crate) use occupied::Occupied;
 pub(crate) use send::{SegmentList, SendData, SendHead};
 pub(crate) use shared::{Origin, Sharing, XrcPart};
-pub(crate) use unpolled::Unpolled;
 #[cfg_attr(loom, allow(unused_imports, reason = "devices are not modelled"))]
 pub(crate) use wakers::{WakerKey, Wakers};

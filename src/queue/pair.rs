@@ -98,8 +98,8 @@ impl QueuePairQueues {
     }
 
     fn join_completions(&self) {
-        let send = Some(Arc::clone(self.send.unpolled()));
-        let receive = Some(Arc::clone(self.receive.unpolled()));
+        let send = Some(Arc::clone(self.send.occupied()));
+        let receive = Some(Arc::clone(self.receive.occupied()));
         if Arc::ptr_eq(&self.send_completions, &self.receive_completions) {
             return self.send_completions.join(self.number, send, receive);
         }

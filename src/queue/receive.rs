@@ -1,11 +1,11 @@
 //! The receive queue: posted by any thread of the application, consumed by the engine.
 
+use super::occupied::Occupied;
 use super::request::{PostError, ReceiveRequest, total_length};
 use super::ring::{WordRing, get, halves, pair, put};
 use super::send::{SegmentList, write_segments};
 use super::shared::{Sharing, XrcDomainId, XrcPart};
 use super::sync::{Arc, AtomicU32, Mutex, Ordering, lock};
-use super::unpolled::Unpolled;
 use super::{CompletionQueue, Origin};
 use crate::memory::DomainId;
 use crate::wire::Srqn;
@@ -22,7 +22,7 @@ pub struct ReceiveQueue {
     posting: Mutex<()>,
     /// Below so many posted receives the application wants to know, once; 0 is never.
     limit: AtomicU32,
-    unpolled: Arc<Unpolled>,
+    occupied: Arc<Occupied>,
     /// What a shared queue has beside that.
     sharing: Option<Sharing>,
 }
@@ -45,7 +45,7 @@ impl ReceiveQueue {
     pub(crate) fn shared(capacity: u32, max_segments: usize, sharing: Sharing) -> Self {
         let queue = Self::build(capacity, max_segments, Some(sharing));
         if let Some(xrc) = queue.xrc() {
-            xrc.completions.join_shared(xrc.number, Arc::clone(&queue.unpolled));
+            xrc.completions.join_shared(xrc.number, Arc::clone(&queue.occupied));
         }
         queue
     }
@@ -57,7 +57,7 @@ impl ReceiveQueue {
             max_segments,
             posting: Mutex::new(()),
             limit: AtomicU32::new(0),
-            unpolled: Unpolled::new(),
+            occupied: Occupied::new(),
             sharing,
         }
     }
@@ -172,17 +172,18 @@ impl ReceiveQueue {
         put(entry, ID, request.id);
         put(entry, SHAPE, pair(length, request.segments.len() as u32));
         write_segments(entry, HEAD_WORDS, request.segments);
+        self.occupied.add();
         self.ring.publish(head.wrapping_add(1));
         Ok(())
     }
 
     fn has_room(&self) -> bool {
-        self.ring.len() + self.unpolled.count() < self.capacity()
+        self.occupied.count() < self.capacity()
     }
 
-    /// Completions of this queue that wait to be polled, and receives that are claimed.
-    pub(crate) fn unpolled(&self) -> &Arc<Unpolled> {
-        &self.unpolled
+    /// Receives that are posted or claimed, and completions of this queue that wait to be polled.
+    pub(crate) fn occupied(&self) -> &Arc<Occupied> {
+        &self.occupied
     }
 
     /// The oldest posted receive, which stays until it is released.
@@ -200,7 +201,7 @@ impl ReceiveQueue {
         SegmentList::new(&entry[HEAD_WORDS..], halves(get(entry, SHAPE)).1 as usize)
     }
 
-    /// Frees the oldest posted receive.
+    /// Takes the oldest posted receive out; its entry is free when its completion has been polled.
     pub(crate) fn release_first(&self) {
         self.ring.release(self.ring.tail().wrapping_add(1));
     }
@@ -209,7 +210,9 @@ impl ReceiveQueue {
     /// says so by then.
     pub(crate) fn clear(&self) {
         let _guard = lock(&self.posting);
+        let entries = self.ring.len();
         self.ring.clear();
+        self.occupied.remove_all(entries);
     }
 }
 

@@ -1,13 +1,13 @@
 //! The send queue: posted by any thread of the application, read by the engine.
 
 use super::flush::{FlushPlacement, FlushSelectivity};
+use super::occupied::Occupied;
 use super::request::{
     AddressHandleId, Datagram, MAX_MESSAGE, Payload, PostError, Remote, SendFlags, SendOperation,
     SendRequest, total_length,
 };
 use super::ring::{WordRing, get, halves, pair, put};
 use super::sync::{Arc, AtomicU64, Mutex, lock};
-use super::unpolled::Unpolled;
 use crate::memory::{Access, Sge, WindowBind, WindowId, WindowKind};
 use crate::wire::{Immediate, Lkey, QKey, Qpn, Rkey, Srqn};
 
@@ -42,7 +42,7 @@ pub struct SendQueue {
     max_segments: usize,
     max_inline: usize,
     posting: Mutex<()>,
-    unpolled: Arc<Unpolled>,
+    occupied: Arc<Occupied>,
 }
 
 /// A posted request as the engine reads it; its segments stay in the queue.
@@ -65,7 +65,7 @@ impl SendQueue {
             max_segments,
             max_inline,
             posting: Mutex::new(()),
-            unpolled: Unpolled::new(),
+            occupied: Occupied::new(),
         }
     }
 
@@ -123,17 +123,18 @@ impl SendQueue {
             | flag(inline, INLINE)
             | (count << COUNT_SHIFT);
         put(entry, SHAPE, pair(length, shape));
+        self.occupied.add();
         self.ring.publish(head.wrapping_add(1));
         Ok(())
     }
 
     fn has_room(&self) -> bool {
-        self.ring.len() + self.unpolled.count() < self.capacity()
+        self.occupied.count() < self.capacity()
     }
 
-    /// Completions of this queue that wait to be polled.
-    pub(crate) fn unpolled(&self) -> &Arc<Unpolled> {
-        &self.unpolled
+    /// Requests that are posted, and completions of this queue that wait to be polled.
+    pub(crate) fn occupied(&self) -> &Arc<Occupied> {
+        &self.occupied
     }
 
     fn check(&self, request: &SendRequest<'_>) -> Result<u32, PostError> {
@@ -200,16 +201,21 @@ impl SendQueue {
         }
     }
 
-    /// Frees all entries before `position`.
-    pub(crate) fn release(&self, position: u32) {
+    /// Frees all entries before `position`; the last of them stays taken until its completion has
+    /// been polled, if it gives one.
+    pub(crate) fn release(&self, position: u32, completes: bool) {
+        let entries = position.wrapping_sub(self.ring.tail());
         self.ring.release(position);
+        self.occupied.remove_all(entries.saturating_sub(u32::from(completes)));
     }
 
     /// Forgets all entries. Whoever posts meanwhile comes before it, or is refused if its `allowed`
     /// says so by then.
     pub(crate) fn clear(&self) {
         let _guard = lock(&self.posting);
+        let entries = self.ring.len();
         self.ring.clear();
+        self.occupied.remove_all(entries);
     }
 }
 

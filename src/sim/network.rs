@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::engine::{Port, PortCapabilities};
+use crate::engine::{Port, PortCapabilities, UnreachableKind};
 use crate::fault::{Delivery, Direction, DropCause, Fate, Faults, PacketView};
 use crate::memory::WindowId;
 use crate::queue::QueuePairQueues;
@@ -638,6 +638,13 @@ impl Port for NodePort<'_> {
         }
         packets
     }
+
+    fn is_pressed(&mut self) -> bool {
+        false
+    }
+
+    /// Silence is all that this network tells.
+    fn take_unreachable(&mut self, _: bool, _: &mut dyn FnMut(IpAddr, UnreachableKind)) {}
 
     fn transmit(
         &mut self,

@@ -24,7 +24,7 @@ pub(super) const WINDOW: usize = 2048;
 /// Bytes of the memory behind an end's memory window.
 pub(super) const GRANT: usize = 8192;
 /// Rights of the memory behind a memory window: none for peers.
-const BINDABLE: Access = Access::LOCAL_WRITE.and(Access::MW_BIND);
+const BINDABLE: Access = Access::LOCAL_WRITE.union(Access::MW_BIND);
 /// Entries of a completion queue: enough for everything that is outstanding at a time.
 const COMPLETIONS: u32 = 4096;
 

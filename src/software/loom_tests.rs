@@ -349,25 +349,53 @@ fn loom_of_two_waiting_tasks_neither_is_forgotten_when_the_other_gives_up() {
     });
 }
 
+/// Queues of so many entries each.
+fn queues(entries: u32) -> Arc<QueuePairQueues> {
+    let completions = Arc::new(CompletionQueue::new(2));
+    Arc::new(QueuePairQueues::new(
+        Qpn::new(7),
+        QueuePairKind::Rc,
+        0,
+        &QueueCapacities {
+            send_requests: entries,
+            receive_requests: entries,
+            send_segments: 1,
+            receive_segments: 1,
+            inline_bytes: 0,
+        },
+        (Arc::clone(&completions), completions),
+        Arc::new(Doorbells::new(1)),
+        None,
+    ))
+}
+
+/// One of two entries is on its way from the queue to a completion, or polled already.
+#[test]
+fn loom_an_entry_that_is_free_is_never_refused_and_one_that_is_taken_never_given() {
+    loom::model(|| {
+        let queues = queues(2);
+        queues.set_state(QueuePairState::Rts);
+        let post = |id| queues.post_one_receive(&ReceiveRequest { id, segments: &[] });
+        post(1).unwrap();
+        let engine = {
+            let queues = Arc::clone(&queues);
+            thread::spawn(move || {
+                queues.receive.release_first();
+                let taken = Completion { queue_pair: Qpn::new(7), ..completion(1) };
+                assert!(queues.receive_completions.push(&taken, Origin::Pair).is_ok());
+            })
+        };
+        post(2).expect("one of two is free");
+        let polled = queues.receive_completions.poll(1, |_, _| ()).unwrap();
+        assert_eq!(post(3).is_ok(), polled == 1);
+        engine.join().unwrap();
+    });
+}
+
 #[test]
 fn loom_what_is_posted_while_the_queue_pair_is_reset_is_refused_or_forgotten() {
     loom::model(|| {
-        let completions = Arc::new(CompletionQueue::new(2));
-        let queues = Arc::new(QueuePairQueues::new(
-            Qpn::new(7),
-            QueuePairKind::Rc,
-            0,
-            &QueueCapacities {
-                send_requests: 1,
-                receive_requests: 1,
-                send_segments: 1,
-                receive_segments: 1,
-                inline_bytes: 0,
-            },
-            (Arc::clone(&completions), completions),
-            Arc::new(Doorbells::new(1)),
-            None,
-        ));
+        let queues = queues(1);
         queues.set_state(QueuePairState::Rts);
         let poster = {
             let queues = Arc::clone(&queues);

@@ -12,8 +12,8 @@ use super::shared::{SharedQueues, Target};
 use crate::memory::{Accessor, DomainId, KeyFault, KeyTable};
 use crate::queue::sync::Arc;
 use crate::queue::{
-    Access, AddressVector, Completion, CompletionQueue, CompletionStatus, Origin, PathMtu,
-    QueuePairAttributes, QueuePairKind, QueuePairQueues, ReceiveQueue, Unpolled, XrcDomainId,
+    Access, AddressVector, Completion, CompletionQueue, CompletionStatus, Occupied, Origin,
+    PathMtu, QueuePairAttributes, QueuePairKind, QueuePairQueues, ReceiveQueue, XrcDomainId,
 };
 use crate::time::Instant;
 use crate::wire::{Flow, Headers, Message, Psn, QKey, Qpn, Service, Srqn, Xrceth};
@@ -39,16 +39,16 @@ pub(crate) struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// Puts a completion into its queue; the work queue has counted it as unpolled already. Returns
+    /// Puts a completion into its queue; the work queue has counted it as occupied already. Returns
     /// whether there was room; if not, the queue pair has to go into error.
     #[must_use]
     pub(crate) fn complete(&mut self, base: &Base, completion: &Completion) -> bool {
         let queues = &base.queues;
-        let (queue, unpolled) = match completion.kind.is_receive() {
-            true => (&queues.receive_completions, queues.receive.unpolled()),
-            false => (&queues.send_completions, queues.send.unpolled()),
+        let (queue, occupied) = match completion.kind.is_receive() {
+            true => (&queues.receive_completions, queues.receive.occupied()),
+            false => (&queues.send_completions, queues.send.occupied()),
         };
-        self.deliver(queue, unpolled, Origin::Pair, completion)
+        self.deliver(queue, occupied, Origin::Pair, completion)
     }
 
     /// The same for a receive that came from `queue`.
@@ -60,13 +60,13 @@ impl Context<'_> {
         completion: &Completion,
     ) -> bool {
         let completions = queue.completions().unwrap_or(&base.queues.receive_completions);
-        self.deliver(completions, queue.unpolled(), queue.origin(), completion)
+        self.deliver(completions, queue.occupied(), queue.origin(), completion)
     }
 
     fn deliver(
         &mut self,
         queue: &Arc<CompletionQueue>,
-        unpolled: &Unpolled,
+        occupied: &Occupied,
         origin: Origin,
         completion: &Completion,
     ) -> bool {
@@ -86,7 +86,7 @@ impl Context<'_> {
                 true
             }
             Err(lost) => {
-                unpolled.remove();
+                occupied.remove();
                 self.history.find(Cause::CompletionQueueFull { capacity: queue.capacity() });
                 self.count(Counter::LostCompletion);
                 if lost.first {

@@ -30,8 +30,6 @@ impl Claim {
             let receive = queue.first()?;
             self.segments.clear();
             self.segments.extend(queue.first_segments().iter());
-            // It takes up its entry until the completion has been polled.
-            queue.unpolled().add();
             queue.release_first();
             if queue.take_limit_event() {
                 ctx.event(AsyncEvent::SharedReceiveQueueLimit(Arc::clone(queue)));
@@ -82,7 +80,7 @@ impl Claim {
     /// Forgets the claimed receive, as RESET does; it gives no completion.
     pub(crate) fn forget(&mut self, base: &Base) {
         if std::mem::take(&mut self.held) {
-            self.queue(base).unpolled().remove();
+            self.queue(base).occupied().remove();
         }
     }
 

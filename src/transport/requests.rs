@@ -164,10 +164,7 @@ pub(super) fn read_payload(
 /// Frees the entries before `position`; the last of them stays taken until its completion has been
 /// polled, if it gives one.
 pub(super) fn release(base: &Base, position: u32, completes: bool) {
-    if completes {
-        base.queues.send.unpolled().add();
-    }
-    base.queues.send.release(position);
+    base.queues.send.release(position, completes);
 }
 
 /// Puts the completion of a send request into its queue. Returns whether there was room.

@@ -1,5 +1,6 @@
 //! Protection domains.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::SharedReceiveQueue;
@@ -11,7 +12,11 @@ use crate::engine::{self, ControlError};
 use crate::host;
 use crate::memory::{DomainId, OwnedMemory, WindowKind};
 use crate::queue::{Access, AddressVector, QueueCapacities, QueuePairKind};
+use crate::wire::NetworkArea;
 use crate::words;
+
+/// The bits of a traffic class that routers write.
+const ECN: u8 = 0b11;
 
 /// A protection domain: a queue pair reaches only memory of its own one. Clones are the same
 /// domain; it ends with the last of them and of what was made in it.
@@ -140,6 +145,71 @@ impl ProtectionDomain {
             .context()
             .tell_control(call, |engine, _| engine.create_address_handle(self.inner.id, address))?;
         Ok(AddressHandle::new(self.clone(), id))
+    }
+
+    /// A new address handle to whoever sent a datagram: `area` is the first 40 bytes of the receive
+    /// that it came in. [`Completion::source`] is the queue pair there. As ibv_create_ah_from_wc: the
+    /// answer leaves from the address that the datagram was sent to, in its traffic class but for
+    /// the ECN bits; to a multicast group's member from the first address of the family.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use uroce::verbs::{self, Access, AddressVector, CompletionKind, Psn, QKey, QueuePairKind};
+    /// # use uroce::verbs::{QueuePairOptions, SendOperation};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let device = verbs::open("lo")?;
+    /// # let domain = device.allocate_domain()?;
+    /// # let (ours, theirs) = (device.create_completion_queue(16)?, device.create_completion_queue(16)?);
+    /// # let options = |completions| QueuePairOptions {
+    /// #     kind: QueuePairKind::Ud, ..QueuePairOptions::new(completions)
+    /// # };
+    /// # let server = domain.create_queue_pair(&options(&ours))?;
+    /// # let client = domain.create_queue_pair(&options(&theirs))?;
+    /// # let qkey = QKey::new(0x1111_1111);
+    /// # server.start_datagrams(qkey, Psn::new(1))?;
+    /// # client.start_datagrams(qkey, Psn::new(2))?;
+    /// # let memory = domain.allocate(4096, Access::LOCAL_WRITE)?;
+    /// # server.post_receive(1, &[memory.segment(0, 100)])?;
+    /// # client.post_receive(2, &[memory.segment(100, 100)])?;
+    /// # let address = server.endpoint(0, Psn::new(1))?.gid.address();
+    /// # let known = domain.create_address_handle(&AddressVector::new(0, address))?;
+    /// # let to = known.datagram(server.number(), qkey);
+    /// # client.post(3, SendOperation::SendTo { to, immediate: None }, memory.segment(200, 5))?;
+    /// let request = ours.wait_one(Duration::from_secs(5))?;
+    /// let area = memory.to_vec(0, 40)?;
+    /// let handle = domain.create_address_handle_of_sender(area.first_chunk().unwrap())?;
+    /// let to = handle.datagram(request.source, qkey);
+    /// server.post(4, SendOperation::SendTo { to, immediate: None }, memory.segment(40, 5))?;
+    /// # loop {
+    /// #     let completion = theirs.wait_one(Duration::from_secs(5))?;
+    /// #     if completion.id == 2 { break; }
+    /// # }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// [`Completion::source`]: super::Completion::source
+    ///
+    /// # Errors
+    /// The bytes hold no network header, or that of a datagram to somebody else; or a limit of the
+    /// device.
+    pub fn create_address_handle_of_sender(
+        &self,
+        area: &[u8; NetworkArea::LENGTH],
+    ) -> Result<AddressHandle, VerbsError> {
+        let area = NetworkArea::parse(area).ok_or(VerbsError::NoNetworkHeader)?;
+        let destination = area.destination;
+        let is_ours = |own: &IpAddr| match destination.is_multicast() {
+            true => own.is_ipv4() == destination.is_ipv4(),
+            false => *own == destination,
+        };
+        let own = self.context().device().addresses().iter().position(is_ours);
+        let gid_index = own.ok_or(VerbsError::SentElsewhere { destination })? as u16;
+        self.create_address_handle(&AddressVector {
+            traffic_class: area.traffic_class & !ECN,
+            flow_label: area.flow_label,
+            ..AddressVector::new(gid_index, area.source)
+        })
     }
 
     /// Registers memory that someone else owns, of any alignment. With [`Access::ON_DEMAND`] it need

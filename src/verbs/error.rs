@@ -1,5 +1,6 @@
 //! Errors of the verbs calls.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::engine::ControlError;
@@ -36,6 +37,19 @@ pub enum VerbsError {
         index: u16,
         /// How many there are.
         count: usize,
+    },
+    /// The sender of a datagram cannot be told.
+    #[error(
+        "these 40 bytes hold no IPv4 or IPv6 header: they must be the first of a receive that a datagram queue pair completed, as they were written"
+    )]
+    NoNetworkHeader,
+    /// The sender of a datagram sent it to another host.
+    #[error(
+        "the datagram was sent to {destination}, which is no address of this device: an answer has to leave from there"
+    )]
+    SentElsewhere {
+        /// To whom.
+        destination: IpAddr,
     },
     /// Foreign memory cannot be registered.
     #[error(transparent)]

@@ -11,7 +11,7 @@
 //! | for | begin with |
 //! | --- | --- |
 //! | a connection | [`QueuePair::connect`], [`connect_pair`] |
-//! | datagrams | [`QueuePair::start_datagrams`], [`ProtectionDomain::create_address_handle`], [`SendOperation::SendTo`] |
+//! | datagrams | [`QueuePair::start_datagrams`], [`ProtectionDomain::create_address_handle`], [`ProtectionDomain::create_address_handle_of_sender`], [`SendOperation::SendTo`] |
 //! | multicast | [`QueuePair::attach_multicast`] |
 //! | receives for many queue pairs | [`ProtectionDomain::create_shared_receive_queue`], [`QueuePairOptions::shared_receives`] |
 //! | one connection to each process, not to each of its queue pairs | [`XrcDomain`], [`connect_xrc`] |

@@ -139,7 +139,9 @@ fn bind_of(
     access: Access,
     portion: u8,
 ) -> WindowBind {
-    let length = range.end.saturating_sub(range.start) as u64;
+    // A range that ends before it starts must not become an empty one, which binds to nothing: it
+    // is longer than any region, and refused as that.
+    let length = range.end.wrapping_sub(range.start) as u64;
     WindowBind { window, kind, portion, region: start.key, address: start.address, length, access }
 }
 

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod aeth;
+mod area;
 mod atomic;
 mod bth;
 mod burst;
@@ -28,6 +29,7 @@ mod reth;
 mod udp;
 
 pub use aeth::{Aeth, Credits, NakCode, RnrTimer, Syndrome};
+pub use area::NetworkArea;
 pub use atomic::AtomicEth;
 pub use bth::Bth;
 pub use burst::{Flow, Identification, IdentificationRule, ROCE_PORT, ReceivedBurst, SentBurst};

@@ -32,7 +32,7 @@ pub const CASES: &[Case] = &[
     ("read_failed.unmapped", unmapped_while_read),
 ];
 
-const BINDABLE: Access = Access::LOCAL_WRITE.and(Access::MW_BIND);
+const BINDABLE: Access = Access::LOCAL_WRITE.union(Access::MW_BIND);
 
 /// A bind request of side 0 for all of a new region of 4096 bytes.
 fn request(pair: &mut Pair, access: Access) -> WindowBind {

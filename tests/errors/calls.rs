@@ -14,7 +14,7 @@ use uroce::queue::{
 use uroce::software::DeviceOptions;
 use uroce::time::Instant;
 use uroce::verbs::{CompletionChannel, Context, VerbsError};
-use uroce::wire::{Lkey, Psn, QKey, Qpn};
+use uroce::wire::{Lkey, NetworkArea, Psn, QKey, Qpn};
 
 use crate::Case;
 use crate::pair::Pair;
@@ -65,6 +65,8 @@ pub const CASES: &[Case] = &[
     ("MappingError.Overflow", || mapped(usize::MAX - 4, 8, false)),
     ("VerbsError.NoCompletion", no_completion),
     ("VerbsError.NoSuchGid", || context().gid(9).unwrap_err().to_string()),
+    ("VerbsError.NoNetworkHeader", || of_sender(&[0; 40])),
+    ("VerbsError.SentElsewhere", sent_elsewhere),
     ("VerbsError.Channel", channel),
     ("VerbsError.HasChannel", has_channel),
     ("VerbsError.OutOfMemory", out_of_memory),
@@ -368,6 +370,16 @@ fn has_channel() -> String {
     let queue = context().create_completion_queue(1).unwrap();
     CompletionChannel::new().unwrap().attach(&queue, 0).unwrap();
     CompletionChannel::new().unwrap().attach(&queue, 0).unwrap_err().to_string()
+}
+
+fn of_sender(area: &[u8; 40]) -> String {
+    let domain = context().allocate_domain().unwrap();
+    domain.create_address_handle_of_sender(area).unwrap_err().to_string()
+}
+
+fn sent_elsewhere() -> String {
+    let (source, destination) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
+    of_sender(&NetworkArea { source, destination, traffic_class: 0, flow_label: 0 }.emit(100))
 }
 
 fn out_of_memory() -> String {

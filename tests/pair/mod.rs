@@ -77,6 +77,14 @@ impl Port for Wire {
         self.pressed
     }
 
+    /// There is no ICMP here.
+    fn take_unreachable(
+        &mut self,
+        _: bool,
+        _: &mut dyn FnMut(IpAddr, uroce::engine::UnreachableKind),
+    ) {
+    }
+
     fn transmit(
         &mut self,
         budget: usize,

@@ -24,9 +24,9 @@ const KINDS: [WindowKind; 2] = [WindowKind::Type1, WindowKind::Type2B];
 /// Where windows begin, and how long they are.
 const START: usize = SERVED + 64;
 const LENGTH: usize = 256;
-const READ_WRITE: Access = Access::REMOTE_READ.and(Access::REMOTE_WRITE);
+const READ_WRITE: Access = Access::REMOTE_READ.union(Access::REMOTE_WRITE);
 /// What a region needs so that windows can grant everything.
-const BINDABLE: Access = Access::LOCAL_WRITE.and(Access::MW_BIND);
+const BINDABLE: Access = Access::LOCAL_WRITE.union(Access::MW_BIND);
 
 /// The story's memory once more, with a key that gives peers nothing.
 pub fn region(s: &mut Story, access: Access) -> Lkey {

@@ -19,8 +19,10 @@ use crate::memory_windows::{bind, binding, expect_served, post_bind};
 use crate::pages::{PAGE, Pages};
 
 const MTU: usize = 1024;
-const READ_WRITE: Access =
-    Access::LOCAL_WRITE.and(Access::REMOTE_READ).and(Access::REMOTE_WRITE).and(Access::MW_BIND);
+const READ_WRITE: Access = Access::LOCAL_WRITE
+    .union(Access::REMOTE_READ)
+    .union(Access::REMOTE_WRITE)
+    .union(Access::MW_BIND);
 
 /// Three pages, the middle one unmapped, registered on demand and named from [`BASE`] on.
 fn hole(s: &mut Story) -> (Pages, MemoryKeys) {

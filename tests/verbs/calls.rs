@@ -7,7 +7,7 @@ use uroce::verbs::{
     Access, AddressVector, CompletionKind, CompletionStatus, ConnectOptions, ControlError, Limits,
     PathMtu, PostError, Psn, QueueCapacities, QueuePair, QueuePairAttributes, QueuePairKind,
     QueuePairOptions, QueuePairState, Remote, Rkey, SendFlags, SendOperation, SendRequest,
-    VerbsError, connect_pair, devices,
+    VerbsError, WindowKind, connect_pair, devices,
 };
 
 use super::setup::{End, LONG, MEMORY, context, ends, open, options};
@@ -252,6 +252,26 @@ fn a_wrong_key_fails_at_the_peer_and_ends_both_queue_pairs() {
     one.receive(4);
     let flushed = one.completions.wait_one(LONG).unwrap();
     assert_eq!((flushed.id, flushed.status), (4, CompletionStatus::WorkRequestFlushed));
+}
+
+/// A window that is bound to a reversed range must not become one that is bound to nothing.
+#[test]
+#[allow(clippy::reversed_empty_ranges, reason = "that is what is tried")]
+fn a_window_is_not_bound_to_a_range_that_ends_before_it_starts() {
+    let (one, _other) = ends(66);
+    let region = one.domain.allocate(64, Access::LOCAL_WRITE | Access::MW_BIND).unwrap();
+    let window = one.domain.allocate_window(WindowKind::Type1).unwrap();
+    let key = window.key();
+    let rights = Access::REMOTE_READ;
+    let flags = SendFlags::SIGNALED;
+    let bound = one.pair.bind_window(1, &window, &region, 8..4, rights, flags);
+    match bound {
+        Err(_) => assert_eq!(window.key(), key),
+        Ok(_) => {
+            let completion = one.completions.wait_one(LONG).unwrap();
+            assert_eq!(completion.status, CompletionStatus::MemoryWindowBindError);
+        }
+    }
 }
 
 #[test]

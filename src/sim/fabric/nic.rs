@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 
 use super::packet::{Class, FabricPacket};
-use crate::engine::{IdentificationRule, Port, PortCapabilities, SourcePorts};
+use crate::engine::{IdentificationRule, Port, PortCapabilities, SourcePorts, UnreachableKind};
 use crate::wire::{ReceivedBurst, SentBurst};
 
 /// Bytes that wait for the line at most when more is taken from the engine.
@@ -118,6 +118,13 @@ impl Port for Nic {
         }
         packets
     }
+
+    fn is_pressed(&mut self) -> bool {
+        false
+    }
+
+    /// Silence is all that the fabric tells.
+    fn take_unreachable(&mut self, _: bool, _: &mut dyn FnMut(IpAddr, UnreachableKind)) {}
 
     fn transmit(
         &mut self,

@@ -1,6 +1,7 @@
 //! The port of a story: hands in what the story delivers, keeps what the engine sends.
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 
 use uroce::engine::{IdentificationRule, Port, PortCapabilities, SourcePorts};
 use uroce::wire::{Flow, Identification, ReceivedBurst, SentBurst};
@@ -68,6 +69,14 @@ impl Port for ScriptPort {
 
     fn is_pressed(&mut self) -> bool {
         self.pressed
+    }
+
+    /// There is no ICMP here.
+    fn take_unreachable(
+        &mut self,
+        _: bool,
+        _: &mut dyn FnMut(IpAddr, uroce::engine::UnreachableKind),
+    ) {
     }
 
     fn transmit(
