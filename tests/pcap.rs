@@ -214,6 +214,21 @@ fn resolution_and_offset_come_from_the_raw_options_in_either_order() {
     }
 }
 
+/// The reader keeps all interfaces, so that a compressed file of long names could fill the memory.
+#[test]
+fn of_a_long_interface_name_only_the_beginning_is_kept() {
+    let order = ORDERS[0];
+    let name = "\u{e9}".repeat(30_000);
+    let mut file = order.section();
+    file.extend(order.interface(1, 0, &[order.option(2, name.as_bytes())]));
+    file.extend(order.interface(1, 0, &[order.option(2, b"rocep1s0")]));
+    file.extend(order.packet(1, 1, 1, b"x"));
+    let mut reader = Reader::new(file.as_slice()).unwrap();
+    reader.next().unwrap().unwrap();
+    let names: Vec<_> = reader.interfaces().iter().map(|one| one.name.as_deref()).collect();
+    assert_eq!(names, [Some(&name[..256]), Some("rocep1s0")]);
+}
+
 #[test]
 fn simple_packets_have_no_time_and_the_first_interfaces_limit() {
     for order in ORDERS {

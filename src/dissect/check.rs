@@ -3,10 +3,10 @@
 //! WRITE; `protocol.md` section 4 items 7 and 8.
 
 use super::{Issue, Issues, RdmaPacket};
-use crate::wire::{Mad, NakCode, Operation, Syndrome};
+use crate::wire::{Feth, Mad, NakCode, Operation, Syndrome};
 
 /// The largest path MTU.
-const MAX_PATH_MTU: usize = 4096;
+pub(super) const MAX_PATH_MTU: usize = 4096;
 const MAX_DMA_LENGTH: u32 = 1 << 31;
 
 /// The issues of a packet's headers and lengths.
@@ -51,11 +51,11 @@ fn payload(packet: &RdmaPacket<'_>, operation: Operation, issues: &mut Issues) {
     let announced = packet.headers.reth.map(|reth| reth.length as usize);
     let is_path_mtu = (256..=MAX_PATH_MTU).contains(&length) && length.is_power_of_two();
     let is_announced = |test: fn(usize, usize) -> bool| announced.is_some_and(|a| test(a, length));
+    // A first packet is followed by at least one byte more.
+    if operation == Is::WriteFirst && is_announced(|announced, length| announced <= length) {
+        issues.add(Issue::DmaLengthMismatch);
+    }
     let found = match operation {
-        // A first packet is followed by at least one byte more.
-        Is::WriteFirst if is_announced(|announced, length| announced <= length) => {
-            Issue::DmaLengthMismatch
-        }
         Is::SendFirst
         | Is::SendMiddle
         | Is::WriteFirst
@@ -91,7 +91,9 @@ fn payload(packet: &RdmaPacket<'_>, operation: Operation, issues: &mut Issues) {
 
 fn address(packet: &RdmaPacket<'_>, operation: Operation, issues: &mut Issues) {
     let headers = &packet.headers;
-    if headers.reth.is_some_and(|reth| reth.length > MAX_DMA_LENGTH) {
+    // The FLUSH of a whole region leaves address and length out of account.
+    let is_region = headers.feth.is_some_and(|feth| feth.selectivity == Feth::REGION);
+    if headers.reth.is_some_and(|reth| reth.length > MAX_DMA_LENGTH && !is_region) {
         issues.add(Issue::DmaLengthTooLong);
     }
     let atomic_write = headers.reth.filter(|_| operation == Operation::AtomicWrite);

@@ -119,13 +119,14 @@ static REQ: &[Field] = &[
     bits("alternate_sl", 138, 0, 4),
     bits("alternate_subnet_local", 138, 4, 1),
     bits("alternate_local_ack_timeout", 139, 0, 5),
+    bits("sap_supported", 139, 5, 1),
     shaped("private_data", 140, 92 * 8, Shape::PrivateWithAddress),
 ];
 
 static MRA: &[Field] = &[
     LOCAL,
     REMOTE,
-    coded("message_received", (8, 0, 2), message_kind),
+    coded("message_received", (8, 0, 2), message_received),
     bits("service_timeout", 9, 0, 5),
     private(10, 222),
 ];
@@ -133,7 +134,7 @@ static MRA: &[Field] = &[
 static REJ: &[Field] = &[
     LOCAL,
     REMOTE,
-    coded("message_rejected", (8, 0, 2), message_kind),
+    coded("message_rejected", (8, 0, 2), message_rejected),
     bits("reject_info_length", 9, 0, 7),
     coded("reason", (10, 0, 16), reject_reason),
     shaped("additional_info", 12, 72 * 8, Shape::Bytes),
@@ -189,6 +190,13 @@ static LAP: &[Field] = &[
     bits("alternate_remote_lid", 22, 0, 16),
     shaped("alternate_local_gid", 24, 128, Shape::Address),
     shaped("alternate_remote_gid", 40, 128, Shape::Address),
+    bits("alternate_flow_label", 56, 0, 20),
+    bits("alternate_traffic_class", 59, 0, 8),
+    bits("alternate_hop_limit", 60, 0, 8),
+    bits("alternate_packet_rate", 61, 2, 6),
+    bits("alternate_sl", 62, 0, 4),
+    bits("alternate_subnet_local", 62, 4, 1),
+    bits("alternate_local_ack_timeout", 63, 0, 5),
     private(64, 168),
 ];
 
@@ -293,7 +301,10 @@ impl<'a> CmMessage<'a> {
         take: &mut impl FnMut(&'static str, CmValue<'a>) -> Result<(), E>,
     ) -> Result<(), E> {
         let service = self.get_service();
-        let header = bytes.split_first_chunk::<36>().filter(|_| is_ip_service(service));
+        // Another version of IP than these two: no such header, whatever the service says.
+        let header = bytes
+            .split_first_chunk::<36>()
+            .filter(|(header, _)| is_ip_service(service) && matches!(header[1] >> 4, 4 | 6));
         let Some((header, rest)) = header else {
             return take("private_data", CmValue::Bytes(bytes));
         };
@@ -400,7 +411,15 @@ fn path_mtu(code: u32) -> &'static str {
     }
 }
 
-fn message_kind(code: u32) -> &'static str {
+/// What an MRA answers.
+fn message_received(code: u32) -> &'static str {
+    match code {
+        2 => "LAP",
+        other => message_rejected(other),
+    }
+}
+
+fn message_rejected(code: u32) -> &'static str {
     match code {
         0 => "REQ",
         1 => "REP",
@@ -475,10 +494,18 @@ fn path_status(code: u32) -> &'static str {
         0 => "alternate path loaded",
         1 => "invalid communication instance",
         2 => "alternate paths not supported",
-        3 => "failover port rejected",
+        3 => "alternate path rejected",
         4 => "redirected",
         5 => "proposed alternate path is the current one",
-        _ => "rejected",
+        6 => "queue pair number or end-to-end context does not match",
+        7 => "alternate remote port LID rejected",
+        8 => "alternate remote port GID rejected",
+        9 => "alternate flow label rejected",
+        10 => "alternate traffic class rejected",
+        11 => "alternate hop limit rejected",
+        12 => "alternate packet rate rejected",
+        13 => "alternate service level rejected",
+        _ => "reserved status",
     }
 }
 

@@ -38,7 +38,7 @@ issues! {
     BadGrh "bad_grh" "The global route header has another version than 6 or a next header that is no BTH.",
     BadLrh "bad_lrh" "The local route header gives a length that holds no packet.",
     UdpLengthMismatch "udp_length_mismatch" "The UDP length is not what the IP header leaves for it.",
-    UnsplitSegments "unsplit_segments" "More than one packet can hold (segmentation offload), and the headers do not prove where the next one begins.",
+    UnsplitSegments "unsplit_segments" "More than one packet can hold (segmentation offload), and neither headers nor ICRCs prove where the next one begins.",
     MissingHeader "missing_header" "The packet ends inside a header that it must have.",
     NoIcrc "no_icrc" "Too short to hold an ICRC behind its base transport header.",
     BadLength "bad_length" "Headers, payload, pad and ICRC are not whole 4-byte words.",

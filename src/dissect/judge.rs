@@ -47,19 +47,36 @@ pub(super) fn outer<'a>(frame: &Frame<'a>) -> Option<Outer<'a>> {
 /// Judges one packet of a datagram that the card was to cut: its lengths and identification are
 /// not those of the frame's headers.
 ///
-/// Linux numbers the packets upwards from the frame's identification, or gives all the same one.
-/// Returns the identification with which the ICRC is right, else the first of the two.
+/// Linux numbers the packets upwards from the frame's identification, or gives all the same one;
+/// merged on receive, each had its own, of which the frame shows only the first. Right are those two
+/// and what sockets have; with any other one that explains the ICRC nobody can tell.
+/// Returns the identification with which the ICRC is right, else the one that was to be expected.
 pub(super) fn segment(frame: &Frame<'_>, index: u16, bytes: &[u8]) -> (Icrc, Option<u16>) {
-    let first = frame.envelope.ipv4().map(|ip| ip.identification);
-    let counted = first.map(|first| first.wrapping_add(index));
-    let icrc = with_lengths(frame, counted, bytes);
-    if icrc.verdict == Verdict::Bad && counted != first {
-        let fixed = with_lengths(frame, first, bytes);
-        if fixed.verdict == Verdict::Ok {
-            return (fixed, first);
+    let Some(ip) = frame.envelope.ipv4() else {
+        return (with_lengths(frame, None, bytes), None);
+    };
+    let counted = ip.identification.wrapping_add(index);
+    let icrc = with_lengths(frame, Some(counted), bytes);
+    let (Verdict::Bad, Some(wire), Some(computed), 1..) =
+        (icrc.verdict, icrc.wire, icrc.computed, index)
+    else {
+        return (icrc, Some(counted));
+    };
+    let following = ip.length() - BEHIND_FLAGS + UdpHeader::LENGTH + bytes.len() - ICRC_LENGTH;
+    match icrc::identification_of(wire, computed, counted, following) {
+        Some(own) if own == ip.identification || is_of_socket(&ip, own) => {
+            (Icrc { verdict: Verdict::Ok, computed: icrc.wire, ..icrc }, Some(own))
         }
+        Some(_) => (Icrc { verdict: Verdict::Unchecked, computed: None, ..icrc }, None),
+        None => (icrc, Some(counted)),
     }
-    (icrc, counted)
+}
+
+/// Where identification, flags and fragment offset end in an IPv4 header.
+const BEHIND_FLAGS: usize = 8;
+
+fn is_of_socket(ip: &Ipv4Header<'_>, identification: u16) -> bool {
+    ip.flags == icrc::DONT_FRAGMENT && identification < icrc::SOCKET_IDENTIFICATIONS
 }
 
 /// Judges a packet with the lengths that its own headers have once the card has cut it off.

@@ -21,7 +21,6 @@ use crate::wire::{
 };
 
 const ETHERTYPE_MAC_CONTROL: u16 = 0x8808;
-const ETHERTYPES_VLAN: [u16; 3] = [0x8100, 0x88a8, 0x9100];
 const ETHERTYPES_MPLS: [u16; 2] = [0x8847, 0x8848];
 
 const PROTOCOL_IPV4: u8 = 4;
@@ -79,8 +78,9 @@ pub fn is_supported(link_type: LinkType) -> bool {
 /// Whether an ethertype is one of those that are looked into.
 pub(super) fn is_known(ethertype: u16) -> bool {
     let plain = [ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_ROCE_V1, ETHERTYPE_MAC_CONTROL];
-    let all = [&plain[..], &ETHERTYPES_VLAN, &ETHERTYPES_MPLS];
-    all.iter().any(|known| known.contains(&ethertype))
+    plain.contains(&ethertype)
+        || ETHERTYPES_MPLS.contains(&ethertype)
+        || VlanTag::is_protocol(ethertype)
 }
 
 /// A frame on its way inwards.
@@ -138,10 +138,14 @@ impl<'a, 'p> Walk<'a, 'p> {
         match step {
             Step::Ethernet => self.ethernet(),
             Step::Ethertype(ethertype) => self.ethertype(ethertype),
-            Step::Ip => match *self.rest.bytes.first()? >> 4 {
-                4 => self.ipv4(),
-                6 => self.ipv6(),
-                _ => self.wrong(Issue::BadIpHeader),
+            Step::Ip => match self.rest.bytes.first().map(|first| first >> 4) {
+                Some(4) => self.ipv4(),
+                Some(6) => self.ipv6(),
+                Some(_) => self.wrong(Issue::BadIpHeader),
+                None => {
+                    self.cut_or_short(1);
+                    None
+                }
             },
             Step::Protocol(protocol) => self.protocol(protocol),
             Step::Lrh => self.lrh(),
@@ -155,6 +159,14 @@ impl<'a, 'p> Walk<'a, 'p> {
         if header.is_none() {
             self.cut_or_short(N);
         }
+        header
+    }
+
+    /// As [`Self::header`], and leaves the bytes where they are.
+    fn peek<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let before = self.rest;
+        let header = self.header::<N>().copied();
+        self.rest = before;
         header
     }
 
@@ -220,7 +232,7 @@ impl<'a, 'p> Walk<'a, 'p> {
                 self.grh()
             }
             ETHERTYPE_MAC_CONTROL => self.mac_control(),
-            tag if ETHERTYPES_VLAN.contains(&tag) => self.vlan(tag),
+            tag if VlanTag::is_protocol(tag) => self.vlan(tag),
             label if ETHERTYPES_MPLS.contains(&label) => {
                 let found = tunnel::mpls(&mut self.rest);
                 self.enter(found)
@@ -231,12 +243,8 @@ impl<'a, 'p> Walk<'a, 'p> {
 
     fn vlan(&mut self, protocol: u16) -> Option<Step> {
         let &[high, low, next_high, next_low] = self.header()?;
-        let tag = VlanTag {
-            protocol,
-            priority: high >> 5,
-            drop_eligible: high & 0x10 != 0,
-            id: u16::from_be_bytes([high & 0x0f, low]),
-        };
+        let [first, second] = protocol.to_be_bytes();
+        let tag = VlanTag::parse(&[first, second, high, low]);
         if !self.frame.envelope.vlans.push(tag) {
             return self.wrong(Issue::TooDeep);
         }
@@ -281,6 +289,7 @@ impl<'a, 'p> Walk<'a, 'p> {
         Some(match inner {
             Inner::Ethernet => Step::Ethernet,
             Inner::Protocol(ethertype) => Step::Ethertype(ethertype),
+            Inner::Ip => Step::Ip,
         })
     }
 
@@ -359,15 +368,15 @@ impl<'a, 'p> Walk<'a, 'p> {
             let (following, length) = match next {
                 // Hop by hop, routing, destination, mobility, host identity, shim6.
                 0 | 43 | 60 | 135 | 139 | 140 => {
-                    let &[following, words] = self.rest.bytes.first_chunk()?;
+                    let [following, words] = self.peek()?;
                     (following, (usize::from(words) + 1) * 8)
                 }
                 AUTHENTICATION => {
-                    let &[following, words] = self.rest.bytes.first_chunk()?;
+                    let [following, words] = self.peek()?;
                     (following, (usize::from(words) + 2) * 4)
                 }
                 FRAGMENT => {
-                    let &[following, _, high, low, ..] = self.rest.bytes.first_chunk::<8>()?;
+                    let [following, _, high, low, ..] = self.peek::<8>()?;
                     let field = u16::from_be_bytes([high, low]);
                     // Offset 0 and no more to come: a whole packet all the same (RFC 6946).
                     if field & 0xfff9 != 0 {

@@ -40,9 +40,9 @@ pub enum Mpa {
     /// Data: whole frames in this TCP segment, and how many of them have a right CRC.
     Frames {
         /// Frames that are whole in the segment.
-        whole: u16,
+        whole: u32,
         /// Those with a right CRC.
-        right: u16,
+        right: u32,
     },
 }
 
@@ -128,12 +128,16 @@ fn start(bytes: &[u8]) -> Option<Mpa> {
 /// Reads a segment as frames.
 fn frames(segment: Span<'_>, known: Option<Connection>) -> Option<Mpa> {
     let is_judged = known.is_none_or(|connection| connection.crc && !connection.markers);
-    let (mut whole, mut right) = (0u16, 0u16);
+    let (mut whole, mut right) = (0u32, 0u32);
     let mut rest = segment.bytes;
     while let Some((frame, after)) = split_frame(rest).filter(|_| is_judged) {
         let (covered, found) = frame.split_last_chunk::<4>()?;
         whole += 1;
-        right += u16::from(crc32c::of([covered]) == u32::from_le_bytes(*found));
+        right += u32::from(crc32c::of([covered]) == u32::from_le_bytes(*found));
+        if known.is_none() && right < whole {
+            // Other TCP whose first bytes look like a length: no need to look at all of it.
+            return None;
+        }
         rest = after;
     }
     let proven = whole > 0 && right == whole && rest.is_empty() && segment.missing == 0;

@@ -51,6 +51,8 @@ pub(super) enum Inner {
     Ethernet,
     /// By ethertype.
     Protocol(u16),
+    /// IP of the version that its first bits tell.
+    Ip,
 }
 
 /// The tunnel that a UDP port stands for, its header taken off `rest`.
@@ -82,10 +84,12 @@ fn u24(header: &[u8; 8], at: usize) -> u32 {
 /// GRE, version 0, its header and that of ERSPAN taken off `rest`.
 pub(super) fn gre(rest: &mut Span<'_>) -> Option<(Tunnel, Inner)> {
     const CHECKSUM: u8 = 0x80;
+    const ROUTING: u8 = 0x40;
     const KEY: u8 = 0x20;
     const SEQUENCE: u8 = 0x10;
     let &[flags, version, high, low] = rest.take()?;
-    if version & 7 != 0 {
+    // A source route (RFC 1701) is of any length, and nobody sends it any more.
+    if version & 7 != 0 || flags & ROUTING != 0 {
         return None;
     }
     if flags & CHECKSUM != 0 {
@@ -98,7 +102,7 @@ pub(super) fn gre(rest: &mut Span<'_>) -> Option<(Tunnel, Inner)> {
     }
     match u16::from_be_bytes([high, low]) {
         ERSPAN_1_AND_2 => Some((erspan_1_or_2(sequenced, rest)?, Inner::Ethernet)),
-        ERSPAN_3 => Some((erspan_3(rest)?, Inner::Ethernet)),
+        ERSPAN_3 => erspan_3(rest),
         TRANSPARENT_ETHERNET => Some((Tunnel::Gre(key), Inner::Ethernet)),
         ethertype => Some((Tunnel::Gre(key), Inner::Protocol(ethertype))),
     }
@@ -113,13 +117,18 @@ fn erspan_1_or_2(sequenced: bool, rest: &mut Span<'_>) -> Option<Tunnel> {
     Some(Tunnel::Erspan(2, session(header[2], header[3])))
 }
 
-fn erspan_3(rest: &mut Span<'_>) -> Option<Tunnel> {
+fn erspan_3(rest: &mut Span<'_>) -> Option<(Tunnel, Inner)> {
     let header = rest.take::<12>()?;
+    let inner = match header[10] >> 2 & 0x1f {
+        0 => Inner::Ethernet,
+        2 => Inner::Ip,
+        _ => return None,
+    };
     if header[11] & 1 != 0 {
         // A platform-specific sub-header.
         rest.take::<8>()?;
     }
-    Some(Tunnel::Erspan(3, session(header[2], header[3])))
+    Some((Tunnel::Erspan(3, session(header[2], header[3])), inner))
 }
 
 fn session(high: u8, low: u8) -> u16 {

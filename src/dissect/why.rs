@@ -6,7 +6,7 @@
 use super::judge;
 use super::{Frame, RdmaPacket, crc32c};
 use crate::wire::icrc::Outer;
-use crate::wire::{ICRC_LENGTH, Lrh};
+use crate::wire::{Ethernet, ICRC_LENGTH, Lrh, VlanTag};
 
 /// A stretch of what an ICRC covers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -181,12 +181,8 @@ impl<'a> Covered<'a> {
             };
         let end = packet.bytes.len().checked_sub(ICRC_LENGTH)?;
         let start = offset_in(frame.data, network)?;
-        let before = &frame.data[..start];
-        let has_ethernet = frame.envelope.ethernet.is_some() && before.len() >= 14;
-        let (ethernet, vlans) = match has_ethernet && frame.tunnels.is_empty() {
-            true => (before, &before[12..before.len() - 2]),
-            false => (&[][..], &[][..]),
-        };
+        let ethernet = ethernet(frame, start);
+        let vlans = if ethernet.is_empty() { ethernet } else { &ethernet[12..ethernet.len() - 2] };
         let icrc = offset_in(frame.data, packet.bytes)? + end;
         let trailer = &frame.data[icrc..frame.data.len() - 4];
         let pad = usize::from(packet.bth?.pad).min(end);
@@ -347,6 +343,16 @@ fn crc32(parts: &[&[u8]]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     parts.iter().for_each(|part| hasher.update(part));
     hasher.finalize()
+}
+
+/// The Ethernet header with its tags that ends at `end`, if there is one: more may lie before it (an
+/// ERF record, a tunnel), and MPLS or a tunnel of IP behind it.
+fn ethernet<'a>(frame: &Frame<'a>, end: usize) -> &'a [u8] {
+    let Some(addresses) = frame.envelope.ethernet else { return &[] };
+    let length = Ethernet::LENGTH + VlanTag::LENGTH * frame.envelope.vlans.iter().len();
+    let header = end.checked_sub(length).and_then(|start| frame.data.get(start..end));
+    let begins = [addresses.destination, addresses.source].concat();
+    header.filter(|header| header.starts_with(&begins)).unwrap_or_default()
 }
 
 /// Where `part`, a slice of `whole`, begins in it.

@@ -31,6 +31,9 @@ const ENHANCED_PACKET: u32 = 6;
 const FRAME: usize = 12;
 /// A packet and room for its options.
 const MAX_BLOCK: usize = MAX_PACKET + 64 * 1024;
+/// Bytes of an interface's name that are kept: all interfaces are, whatever their number, and a name
+/// may have 64 KiB.
+const MAX_NAME: usize = 256;
 /// More interfaces than this are taken for damage.
 const MAX_INTERFACES: usize = 65_536;
 
@@ -242,6 +245,7 @@ fn parse(order: Order, block: &[u8]) -> Option<Block<'_>> {
 
 fn interface(description: &InterfaceDescriptionBlock<'_>) -> Interface {
     let name = value(&description.options, OptionCode::IfName);
+    let name = name.map(|name| &name[..name.len().min(MAX_NAME)]);
     let name = name.map(|name| String::from_utf8_lossy(name).into_owned());
     let link_type = LinkType(description.linktype.0 as u32);
     Interface { name, link_type, snap_length: description.snaplen }

@@ -46,9 +46,16 @@ pub struct Ethernet {
 }
 
 impl VlanTag {
-    const LENGTH: usize = 4;
+    /// Bytes in the tag with its protocol.
+    pub const LENGTH: usize = 4;
 
-    fn parse(bytes: &[u8; Self::LENGTH]) -> Self {
+    /// Whether an ethertype is that of a tag.
+    pub fn is_protocol(ethertype: u16) -> bool {
+        TAG_PROTOCOLS.contains(&ethertype)
+    }
+
+    /// Reads a tag with its protocol.
+    pub fn parse(bytes: &[u8; Self::LENGTH]) -> Self {
         let tag = u16_at(bytes, 2);
         Self {
             protocol: u16_at(bytes, 0),
@@ -76,7 +83,7 @@ impl Ethernet {
         let mut tags = [None; 2];
         for tag in &mut tags {
             let next = rest.first_chunk::<2>().map(|protocol| u16::from_be_bytes(*protocol));
-            if next.is_some_and(|protocol| TAG_PROTOCOLS.contains(&protocol)) {
+            if next.is_some_and(VlanTag::is_protocol) {
                 *tag = Some(VlanTag::parse(take(&mut rest)?));
             }
         }

@@ -157,11 +157,32 @@ pub fn judge(burst: &ReceivedBurst<'_>, index: usize, segment: &[u8], strict: bo
 /// a damaged packet's is all 32 bits: it passes only if its low 16 look like DF clear or set.
 fn recover(expected: u16, difference: u32, length: usize) -> Option<(u16, u16)> {
     let following = IPV4_LENGTH - 8 + UDP_LENGTH + length;
-    let [high, low, flags, offset] =
-        super::crc::multiply(difference, x_to_minus_8(following + 4)).to_le_bytes();
+    let [high, low, flags, offset] = change_before(following, difference);
     let flags = DONT_FRAGMENT ^ u16::from_be_bytes([flags, offset]);
     let possible = flags == DONT_FRAGMENT || flags == 0;
     possible.then_some((expected ^ u16::from_be_bytes([high, low]), flags))
+}
+
+/// The identification with which the ICRC of an IPv4 packet would be `found`, where it is `computed`
+/// with `expected`; nothing if none explains the difference, as with all but two in 2^16 damages.
+/// `following` is how many bytes, fewer than 2^16, the ICRC covers behind flags and fragment offset.
+pub fn identification_of(
+    found: [u8; 4],
+    computed: [u8; 4],
+    expected: u16,
+    following: usize,
+) -> Option<u16> {
+    let difference = u32::from_le_bytes(found) ^ u32::from_le_bytes(computed);
+    match change_before(following, difference) {
+        [high, low, 0, 0] => Some(expected ^ u16::from_be_bytes([high, low])),
+        _ => None,
+    }
+}
+
+/// The bits of the four bytes before the last `following` ones that, turned over, change a CRC by
+/// `difference`.
+fn change_before(following: usize, difference: u32) -> [u8; 4] {
+    super::crc::multiply(difference, x_to_minus_8(following + 4)).to_le_bytes()
 }
 
 fn datagram_crc(flow: &Flow, identification: u16, flags: u16, bytes: &[u8]) -> u32 {
@@ -287,6 +308,27 @@ mod tests {
                 let expected =
                     if exact { Verdict::Right } else { Verdict::Recovered(identification) };
                 assert_eq!(verdict, expected, "identification {identification}, flags {flags:#x}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_identification_is_found_behind_any_header() {
+        let udp = [0xc0, 0, 0x12, 0xb7, 0, 44, 0, 0];
+        for options in (0..=40).step_by(4) {
+            let icrc = |identification: u16| {
+                let mut header = vec![0x45 + options as u8 / 4];
+                header.resize(20 + options, 1);
+                header[4..6].copy_from_slice(&identification.to_be_bytes());
+                of(&Outer::Ipv4 { header: &header, udp: &udp }, &SEND_ONLY[..32])
+            };
+            let following = 12 + options + udp.len() + 32;
+            for own in [0, 1, 0x1234, u16::MAX] {
+                let found = identification_of(icrc(own), icrc(0x8000), 0x8000, following);
+                assert_eq!(found, Some(own), "{options} bytes of options");
+                let mut damaged = icrc(own);
+                damaged[0] ^= 1;
+                assert_eq!(identification_of(damaged, icrc(0x8000), 0x8000, following), None);
             }
         }
     }

@@ -32,7 +32,7 @@ use crate::wire::Qpn;
 
 pub use number::{duration, milliseconds};
 pub use packet::{Direction, malformed, packet, payload_of};
-pub use record::record;
+pub use record::{nak, record};
 
 /// A number or a word that a program may want to have without reading the sentence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

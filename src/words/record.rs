@@ -89,7 +89,8 @@ pub(super) fn syndrome(syndrome: Syndrome) -> String {
     }
 }
 
-const fn nak(code: NakCode) -> &'static str {
+/// Why a request was refused: `remote access error`.
+pub const fn nak(code: NakCode) -> &'static str {
     match code {
         NakCode::PsnSequenceError => "PSN sequence error",
         NakCode::InvalidRequest => "invalid request",

@@ -259,6 +259,9 @@ fn hex_shows_what_is_masked_and_why_an_icrc_is_wrong() {
     let right = stdout(&run(&["dump", "-x", "--frames", "1", &oddity("plain")]));
     assert!(right.contains("running CRC 0xdebb20e3"), "the register after eight ones: {right}");
     assert!(!right.contains("cause"), "{right}");
+    // A damaged packet, or a sender's mistake that nobody has thought of: both can be.
+    let damaged = stdout(&run(&["dump", "-x", "--frames", "6", &oddity("icrc-mistakes")]));
+    assert!(damaged.contains("cause       no usual mistake gives this: damage, or"), "{damaged}");
 }
 
 #[test]

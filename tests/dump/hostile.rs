@@ -1,7 +1,7 @@
 //! Nothing breaks it: cut, damaged and arbitrary frames of every link type.
 
 use proptest::prelude::*;
-use uroce::dissect::{Dissector, Summary, Verdict, explain_icrc, json, text};
+use uroce::dissect::{Dissector, Issue, Summary, Verdict, explain_icrc, json, text};
 use uroce::pcap::LinkType;
 
 use super::samples;
@@ -57,7 +57,7 @@ fn a_frame_that_only_nests_ends_with_an_issue() {
     frame.extend([0x81, 0, 0, 1].repeat(40));
     let mut dissector = Dissector::new();
     let nested = dissector.dissect(LinkType::ETHERNET, frame.len() as u32, &frame);
-    assert!(nested.issues.contains(uroce::dissect::Issue::TooDeep));
+    assert!(nested.issues.contains(Issue::TooDeep));
     let deep = |count: usize| {
         let mut inside = super::build::roce4(&super::build::packet(4, 1, &[], &[1, 2, 3, 4]));
         for _ in 0..count {
@@ -69,7 +69,56 @@ fn a_frame_that_only_nests_ends_with_an_issue() {
         let frame = deep(count);
         let frame = dissector.dissect(LinkType::ETHERNET, frame.len() as u32, &frame);
         assert_eq!(frame.packets().next().is_some(), is_found);
-        assert_eq!(frame.issues.contains(uroce::dissect::Issue::TooDeep), !is_found);
+        assert_eq!(frame.issues.contains(Issue::TooDeep), !is_found);
+    }
+}
+
+/// A frame of 4 MiB, whose length was left to the card, holds more FPDUs than 16 bits count.
+#[test]
+fn no_number_of_fpdus_is_too_large() {
+    let fpdu = [&[0, 14, 0xc1][..], &[0; 17]].concat();
+    let count = 70_000;
+    let mut segment = vec![0; 20];
+    segment[12] = 0x50;
+    segment.extend(b"MPA ID Req Frame\x40\x01\0\0");
+    let start = super::build::eth4(&super::build::ip4(&super::build::Ip4::default(), 6, &segment));
+    segment.truncate(20);
+    segment.extend(fpdu.repeat(count));
+    let data = super::build::ip4(&super::build::Ip4::default(), 6, &[]);
+    let mut data = super::build::eth4(&[data, segment].concat());
+    data[16..18].fill(0);
+    let mut dissector = Dissector::new();
+    dissector.dissect(LinkType::ETHERNET, start.len() as u32, &start);
+    let frame = dissector.dissect(LinkType::ETHERNET, data.len() as u32, &data);
+    let expected = uroce::dissect::Mpa::Frames { whole: count as u32, right: 0 };
+    assert_eq!(frame.mpa, Some(expected));
+}
+
+/// At every fourth byte of the payload another packet could begin, and none has its ICRC.
+#[test]
+fn what_only_looks_like_many_packets_is_one() {
+    let payload = [4, 0, 0xff, 0xff].repeat(1020);
+    let mut frame =
+        super::build::eth4(&super::build::roce4(&super::build::packet(4, 1, &[], &payload)));
+    let mut dissector = Dissector::new();
+    for verdict in [Verdict::Ok, Verdict::Bad] {
+        let dissected = dissector.dissect(LinkType::ETHERNET, frame.len() as u32, &frame);
+        let packets: Vec<_> = dissected.packets().collect();
+        assert_eq!(packets.len(), 1);
+        assert_eq!((packets[0].segment, packets[0].icrc.verdict), (None, verdict));
+        frame[1000] ^= 1;
+    }
+}
+
+#[test]
+fn a_frame_of_no_bytes_misses_a_header_on_every_link() {
+    for link_type in LINK_TYPES.into_iter().filter(|number| *number != 999) {
+        let mut dissector = Dissector::new();
+        for (length, issue) in [(0, Issue::MissingHeader), (60, Issue::Truncated)] {
+            let frame = dissector.dissect(LinkType(link_type), length, &[]);
+            let issues: Vec<_> = frame.issues.iter().collect();
+            assert_eq!(issues, [issue], "link type {link_type}, {length} bytes on the wire");
+        }
     }
 }
 
@@ -77,7 +126,7 @@ fn a_frame_that_only_nests_ends_with_an_issue() {
 fn an_unknown_link_type_is_an_issue() {
     let mut dissector = Dissector::new();
     let frame = dissector.dissect(LinkType(999), 4, &[1, 2, 3, 4]);
-    assert!(frame.issues.contains(uroce::dissect::Issue::UnsupportedLinkType));
+    assert!(frame.issues.contains(Issue::UnsupportedLinkType));
 }
 
 #[test]

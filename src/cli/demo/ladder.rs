@@ -136,7 +136,7 @@ pub(super) fn words(step: &Step) -> String {
         Message::Acknowledge(aeth) => match aeth.syndrome.meaning() {
             Syndrome::Ack(_) => format!("ACK up to PSN {psn}"),
             Syndrome::Nak(NakCode::PsnSequenceError) => format!("NAK: PSN {psn} is missing"),
-            Syndrome::Nak(code) => format!("NAK: {}, PSN {psn}", refusal(code)),
+            Syndrome::Nak(code) => format!("NAK: {}, PSN {psn}", uroce::words::nak(code)),
             Syndrome::RnrNak(timer) => {
                 format!("RNR NAK: no receive, wait {} µs, PSN {psn}", timer.nanos() / 1000)
             }
@@ -169,17 +169,6 @@ fn name(step: &Step) -> &'static str {
         Message::ReadResponseLast(_) => "READ response last",
         Message::ReadResponseOnly(_) => "READ response",
         _ => step.opcode(),
-    }
-}
-
-fn refusal(code: NakCode) -> &'static str {
-    match code {
-        NakCode::PsnSequenceError => "PSN sequence error",
-        NakCode::InvalidRequest => "invalid request",
-        NakCode::RemoteAccessError => "remote access error",
-        NakCode::RemoteOperationalError => "remote operational error",
-        NakCode::InvalidRdRequest => "invalid RD request",
-        NakCode::Reserved(_) => "reserved code",
     }
 }
 

@@ -47,25 +47,13 @@ impl FromStr for FrameRange {
     }
 }
 
-/// An opcode, or an operation of any transport.
+/// The opcodes that a name stands for: one, or an operation's of every transport.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum OpcodePattern {
-    /// One byte.
-    Byte(u8),
-    /// Names that end so, after the transport, without `RDMA_`.
-    Operation(String),
-}
+pub struct OpcodePattern(Vec<u8>);
 
 impl OpcodePattern {
     fn fits(&self, packet: &RdmaPacket<'_>) -> bool {
-        let Some(bth) = packet.bth else { return false };
-        match self {
-            Self::Byte(byte) => bth.opcode == *byte,
-            Self::Operation(name) => {
-                let short = packet.opcode_name().replace("RDMA_", "");
-                operation(&short).is_some_and(|operation| operation == name)
-            }
-        }
+        packet.bth.is_some_and(|bth| self.0.contains(&bth.opcode))
     }
 }
 
@@ -79,7 +67,7 @@ impl FromStr for OpcodePattern {
 
     fn from_str(text: &str) -> Result<Self, String> {
         if let Some(byte) = number(text).and_then(|byte| u8::try_from(byte).ok()) {
-            return Ok(Self::Byte(byte));
+            return Ok(Self(vec![byte]));
         }
         // The short names of the text form are taken too.
         let wanted = text.to_ascii_uppercase();
@@ -89,18 +77,20 @@ impl FromStr for OpcodePattern {
         };
         let wanted = long(&wanted, "_IMM", "_WITH_IMMEDIATE");
         let wanted = long(&wanted, "_INV", "_WITH_INVALIDATE");
-        let known = || (0..=255).filter_map(Opcode::from_byte);
         let short = |name: &str| name.replace("RDMA_", "");
         let wanted = short(&wanted);
-        if let Some(opcode) = known().find(|opcode| short(opcode.name()) == wanted) {
-            return Ok(Self::Byte(opcode.to_byte()));
+        let is_wanted = |opcode: &Opcode| {
+            let name = short(opcode.name());
+            name == wanted || operation(&name) == Some(&wanted)
+        };
+        let known = (0..=255).filter_map(Opcode::from_byte);
+        let found: Vec<u8> = known.filter(is_wanted).map(Opcode::to_byte).collect();
+        if found.is_empty() {
+            return Err(format!(
+                "`{text}` is no opcode; names are such as RC_SEND_ONLY, RDMA_READ_REQUEST, CNP"
+            ));
         }
-        if known().any(|opcode| operation(&short(opcode.name())) == Some(wanted.as_str())) {
-            return Ok(Self::Operation(wanted));
-        }
-        Err(format!(
-            "`{text}` is no opcode; names are such as RC_SEND_ONLY, RDMA_READ_REQUEST, CNP"
-        ))
+        Ok(Self(found))
     }
 }
 
@@ -173,15 +163,17 @@ mod tests {
     #[test]
     fn opcodes() {
         let pattern = |text: &str| text.parse::<OpcodePattern>();
-        assert_eq!(pattern("rc_send_only"), Ok(OpcodePattern::Byte(0x04)));
-        assert_eq!(pattern("0x81"), Ok(OpcodePattern::Byte(0x81)));
-        assert_eq!(pattern("RC_RDMA_WRITE_LAST_WITH_IMMEDIATE"), Ok(OpcodePattern::Byte(0x09)));
-        assert_eq!(pattern("RC_WRITE_LAST_IMM"), Ok(OpcodePattern::Byte(0x09)));
-        assert_eq!(pattern("XRC_SEND_ONLY_INV"), Ok(OpcodePattern::Byte(0xb7)));
-        let read = OpcodePattern::Operation("READ_REQUEST".to_owned());
-        assert_eq!(pattern("RDMA_READ_REQUEST"), Ok(read));
-        assert_eq!(pattern("CNP"), Ok(OpcodePattern::Byte(0x81)));
-        assert_eq!(pattern("send_only"), Ok(OpcodePattern::Operation("SEND_ONLY".to_owned())));
+        let is = |text: &str, bytes: &[u8]| {
+            assert_eq!(pattern(text), Ok(OpcodePattern(bytes.to_vec())), "{text}");
+        };
+        is("rc_send_only", &[0x04]);
+        is("0x81", &[0x81]);
+        is("RC_RDMA_WRITE_LAST_WITH_IMMEDIATE", &[0x09]);
+        is("RC_WRITE_LAST_IMM", &[0x09]);
+        is("XRC_SEND_ONLY_INV", &[0xb7]);
+        is("RDMA_READ_REQUEST", &[0x0c, 0x4c, 0xac]);
+        is("CNP", &[0x81]);
+        is("send_only", &[0x04, 0x24, 0x44, 0x64, 0xa4]);
         assert!(pattern("SENDS").is_err() && pattern("256").is_err());
     }
 }

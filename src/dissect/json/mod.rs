@@ -372,7 +372,7 @@ fn acknowledgement(object: &mut Object<'_>, aeth: Aeth) {
 }
 
 /// As in JSON: `psn_sequence_error`.
-pub(super) const fn nak_name(code: crate::wire::NakCode) -> &'static str {
+const fn nak_name(code: crate::wire::NakCode) -> &'static str {
     use crate::wire::NakCode;
     match code {
         NakCode::PsnSequenceError => "psn_sequence_error",

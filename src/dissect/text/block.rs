@@ -3,10 +3,11 @@
 use std::fmt::Write;
 
 use super::super::frame::Envelope;
-use super::super::json::{ecn_name, nak_name};
+use super::super::json::ecn_name;
 use super::super::{CmValue, Frame, RdmaPacket, Tunnel};
 use super::line::mac;
 use crate::wire::{Bth, Network, Syndrome, VlanTag};
+use crate::words::nak;
 
 /// The columns of the names.
 const NAME: usize = 12;
@@ -262,7 +263,7 @@ fn syndrome(syndrome: Syndrome) -> String {
             None => "ACK, no limit of credits".to_owned(),
         },
         Syndrome::RnrNak(timer) => format!("RNR NAK, wait {} ms", timer.nanos() as f64 / 1e6),
-        Syndrome::Nak(code) => format!("NAK, {}", nak_name(code).replace('_', " ")),
+        Syndrome::Nak(code) => format!("NAK, {}", nak(code)),
         Syndrome::Reserved(_) => "reserved".to_owned(),
     }
 }

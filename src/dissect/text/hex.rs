@@ -26,7 +26,9 @@ pub fn explanation(explained: &Explanation) -> Vec<String> {
         return lines;
     }
     if explained.mistakes.is_empty() {
-        lines.push("  cause       no usual mistake gives this: the packet was damaged".to_owned());
+        lines.push(
+            "  cause       no usual mistake gives this: damage, or an unusual one".to_owned(),
+        );
     }
     for mistake in &explained.mistakes {
         lines.push(format!("  cause       {}", mistake.text()));

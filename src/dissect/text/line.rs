@@ -2,11 +2,12 @@
 
 use std::fmt::Write;
 
-use super::super::json::{ecn_name, nak_name};
+use super::super::json::ecn_name;
 use super::super::{
     CmMessage, CmValue, FlowControl, Frame, Kind, Management, Mpa, RdmaPacket, Verdict,
 };
 use crate::wire::{Aeth, Opcode, Operation, Syndrome};
+use crate::words::nak;
 
 /// A line in its parts, for whoever paints them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -194,7 +195,7 @@ fn acknowledgement(line: &mut Line, aeth: Aeth) {
             say!(line.what, "msn {msn}");
         }
         Syndrome::Nak(code) => {
-            say!(line.notable, "NAK: {}", nak_name(code).replace('_', " "));
+            say!(line.notable, "NAK: {}", nak(code));
             say!(line.what, "msn {msn}");
         }
         Syndrome::Reserved(byte) => say!(line.notable, "reserved syndrome 0x{byte:02x}"),
