@@ -150,13 +150,15 @@ impl<'a> Frame<'a> {
 /// The sizes that a first packet can have: those behind which there may be a BTH of transport version
 /// 0 and the same partition. Of a damaged packet that is nearly always none, and costs little.
 fn sizes(body: Span<'_>) -> impl Iterator<Item = usize> {
-    let largest = (body.length() - MIN_PACKET).min(MAX_PACKET).min(body.bytes.len());
-    let version_and_partition = |at: usize| {
-        let bytes = body.bytes.get(at + 1..at + 4)?;
-        Some((bytes[0] & 0x0f, bytes[1], bytes[2]))
-    };
-    let first = version_and_partition(0).map(|(_, high, low)| (0, high, low));
-    (MIN_PACKET..=largest).step_by(4).filter(move |size| version_and_partition(*size) == first)
+    const VERSION_AND_PARTITION: u32 = 0x000f_ffff;
+    const PARTITION: u32 = 0x0000_ffff;
+    let largest = (body.length() - MIN_PACKET).min(MAX_PACKET);
+    let (words, _) = body.bytes.as_chunks::<4>();
+    let words = &words[..words.len().min(largest / 4 + 1)];
+    let wanted = words.first().map(|word| u32::from_be_bytes(*word) & PARTITION);
+    let is_alike =
+        move |word: &[u8; 4]| Some(u32::from_be_bytes(*word) & VERSION_AND_PARTITION) == wanted;
+    (MIN_PACKET / 4..words.len()).filter(move |at| is_alike(&words[*at])).map(|at| at * 4)
 }
 
 /// The only size for which the BTHs continue one another.
