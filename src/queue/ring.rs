@@ -14,15 +14,19 @@
 //! to argue about; the release store of `head` and `tail` orders the words around it.
 
 use super::sync::{AtomicU32, AtomicU64, Ordering};
-use crossbeam::utils::CachePadded;
+
+/// A value on a cache line of its own. 64 bytes and not the 128 of crossbeam's `CachePadded`, which
+/// would make two rings of a queue pair half a kilobyte larger than a small ring is itself.
+#[repr(align(64))]
+struct Line(AtomicU32);
 
 /// See the module's text.
 pub(crate) struct WordRing {
     words: Box<[AtomicU64]>,
     stride: usize,
     mask: u32,
-    head: CachePadded<AtomicU32>,
-    tail: CachePadded<AtomicU32>,
+    head: Line,
+    tail: Line,
 }
 
 impl WordRing {
@@ -34,8 +38,8 @@ impl WordRing {
             words,
             stride,
             mask: capacity - 1,
-            head: CachePadded::new(AtomicU32::new(0)),
-            tail: CachePadded::new(AtomicU32::new(0)),
+            head: Line(AtomicU32::new(0)),
+            tail: Line(AtomicU32::new(0)),
         }
     }
 
@@ -46,12 +50,12 @@ impl WordRing {
 
     /// Position of the next entry to produce. Positions count up for ever, modulo 2^32.
     pub(crate) fn head(&self) -> u32 {
-        self.head.load(Ordering::Acquire)
+        self.head.0.load(Ordering::Acquire)
     }
 
     /// Position of the oldest entry not yet released.
     pub(crate) fn tail(&self) -> u32 {
-        self.tail.load(Ordering::Acquire)
+        self.tail.0.load(Ordering::Acquire)
     }
 
     /// Entries published and not yet released. Exact for the producer's and the consumer's own
@@ -77,17 +81,17 @@ impl WordRing {
 
     /// Producer: everything before `head` is complete and may be read.
     pub(crate) fn publish(&self, head: u32) {
-        self.head.store(head, Ordering::Release);
+        self.head.0.store(head, Ordering::Release);
     }
 
     /// Consumer: everything before `tail` is done with and may be overwritten.
     pub(crate) fn release(&self, tail: u32) {
-        self.tail.store(tail, Ordering::Release);
+        self.tail.0.store(tail, Ordering::Release);
     }
 
     /// Forgets all entries. Only while neither side is active (queue pair reset).
     pub(crate) fn clear(&self) {
-        self.tail.store(self.head(), Ordering::Release);
+        self.tail.0.store(self.head(), Ordering::Release);
     }
 }
 

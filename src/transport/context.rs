@@ -1,7 +1,7 @@
 //! What a queue pair's state machine may touch beside itself, and when it is.
 
 use super::congestion::CongestionOptions;
-use super::counters::{Counter, Counters};
+use super::counters::{Counter, Counters, OwnCounters};
 use super::effects::{AsyncEvent, Dropped, Effects};
 use super::fault::Fault;
 use super::handles::AddressHandles;
@@ -32,7 +32,7 @@ pub(crate) struct Context<'a> {
     /// The device's.
     pub(crate) counters: &'a mut Counters,
     /// The queue pair's.
-    pub(crate) own_counters: &'a mut Counters,
+    pub(crate) own_counters: &'a mut OwnCounters,
     pub(crate) ready: &'a mut ReadyList,
     /// The queue pair's flight recorder.
     pub(crate) history: &'a mut Recorder,

@@ -1,6 +1,8 @@
 //! What happened, counted: once for the device and once for the queue pair that it concerns. Silence
 //! on the wire is never silence to the user: each dropped packet has a reason here.
 
+use std::sync::LazyLock;
+
 macro_rules! counters {
     ($($(#[doc = $doc:literal])* $variant:ident => $name:literal,)*) => {
         /// One thing that is counted.
@@ -228,10 +230,25 @@ impl Counters {
     }
 }
 
-/// The counts of each queue pair, by slot.
+/// The counts of one queue pair. There can be many of which nothing was counted yet: those have no
+/// room for counts.
+#[derive(Debug, Default)]
+pub(crate) struct OwnCounters(Option<Counters>);
+
+/// What they have counted.
+static NOTHING: LazyLock<Counters> = LazyLock::new(Counters::default);
+
+impl OwnCounters {
+    #[inline]
+    pub(crate) fn add(&mut self, counter: Counter, amount: u64) {
+        self.0.get_or_insert_default().add(counter, amount);
+    }
+}
+
+/// The counts of each queue pair, by slot; nothing where there is none.
 #[derive(Debug, Default)]
 pub(crate) struct PairCounters {
-    slots: Vec<Option<Counters>>,
+    slots: Vec<Option<OwnCounters>>,
 }
 
 impl PairCounters {
@@ -241,7 +258,7 @@ impl PairCounters {
         if slot >= self.slots.len() {
             self.slots.resize_with(slot + 1, || None);
         }
-        self.slots[slot] = Some(Counters::default());
+        self.slots[slot] = Some(OwnCounters::default());
     }
 
     /// A queue pair has ended. What it counted stays in the device's counts.
@@ -250,11 +267,12 @@ impl PairCounters {
     }
 
     pub(crate) fn get(&self, slot: u32) -> Option<&Counters> {
-        self.slots.get(slot as usize)?.as_ref()
+        let own = self.slots.get(slot as usize)?.as_ref()?;
+        Some(own.0.as_ref().unwrap_or(&NOTHING))
     }
 
     #[inline]
-    pub(crate) fn get_mut(&mut self, slot: u32) -> Option<&mut Counters> {
+    pub(crate) fn get_mut(&mut self, slot: u32) -> Option<&mut OwnCounters> {
         self.slots.get_mut(slot as usize)?.as_mut()
     }
 }

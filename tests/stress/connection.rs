@@ -167,6 +167,10 @@ impl Ends {
                 self.received(kind, side, completion, tally);
             } else {
                 let disturbed = self.is_disturbed();
+                if !completion.status.is_success() && !disturbed {
+                    let peer = self.ends[1 - side].pair.history();
+                    panic!("fails in peace: {}; the peer: {peer:?}", end.pair.explain(completion));
+                }
                 end.requests.lock().unwrap().completed(completion, disturbed);
                 let good = completion.status.is_success();
                 tally.count(if good { "requests" } else { "flushed" });

@@ -143,8 +143,6 @@ impl Requester {
     /// Starts at a PSN and at the send queue's present position (RTR to RTS).
     pub(crate) fn begin(&mut self, base: &Base, psn: Psn) {
         *self = Self::new(base.queues.send.tail());
-        // All that can be posted can be outstanding; nothing is allocated from here on.
-        self.outstanding.reserve(base.queues.send.capacity() as usize);
         self.oldest = psn;
         self.next = psn;
         self.highest = psn;
@@ -341,6 +339,10 @@ impl Requester {
         self.end = entry.end();
         self.last_message = entry.message;
         self.next_position = self.next_position.wrapping_add(1);
+        if self.outstanding.capacity() == 0 {
+            // From the first one on there is room for all that can be posted.
+            self.outstanding.reserve(base.queues.send.capacity() as usize);
+        }
         self.outstanding.push_back(entry);
         Ok(())
     }
