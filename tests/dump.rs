@@ -6,6 +6,8 @@ mod build;
 #[path = "dump/command.rs"]
 mod command;
 mod common;
+#[path = "dump/follow.rs"]
+mod follow;
 #[path = "dump/format.rs"]
 mod format;
 #[path = "dump/hostile.rs"]

@@ -319,7 +319,11 @@ fn what_is_no_capture_says_so() {
     assert!(matches!(Reader::new(&b""[..]), Err(ReadError::Empty)));
     let elf = Reader::new(&b"\x7fELF rest"[..]).err().unwrap().to_string();
     assert_eq!(elf, "neither pcap nor pcapng: it begins with 7f 45 4c 46");
-    assert!(matches!(Reader::new(&b"\x1f\x8b\x08\x00"[..]), Err(ReadError::Compressed)));
+    for magic in
+        [b"\x1f\x8b\x08\x00", b"\x28\xb5\x2f\xfd", b"\xfd7zX", b"BZh9", b"\x04\x22\x4d\x18"]
+    {
+        assert!(matches!(Reader::new(&magic[..]), Err(ReadError::Compressed)), "{magic:x?}");
+    }
     let no_magic = [0x0a, 0x0d, 0x0d, 0x0a, 28, 0, 0, 0, 1, 2, 3, 4];
     assert!(matches!(Reader::new(&no_magic[..]), Err(ReadError::Damaged { offset: 0, .. })));
 }

@@ -332,7 +332,7 @@ fn all_of_rxe() -> Vec<u8> {
 const SCAPY: &str = r#"
 import sys, logging
 logging.getLogger("scapy").setLevel(logging.ERROR)
-from scapy.all import rdpcap, load_contrib, UDP
+from scapy.all import rdpcap, load_contrib, IP, UDP
 load_contrib("roce")
 from scapy.contrib.roce import BTH
 for path in sys.argv[1:]:
@@ -341,7 +341,10 @@ for path in sys.argv[1:]:
         bth, udp = packet[BTH], packet[UDP]
         data = bth.original[:udp.len - 8]
         if len(data) < 16 or len(data) != udp.len - 8: continue
-        print(path, number, bth.compute_icrc(data).hex())
+        icrc = bth.compute_icrc(data).hex()
+        # Versions before 2.6 know no ICRC over IPv6: they warn and give zeros.
+        is_unknown = icrc == "00000000" and not isinstance(udp.underlayer, IP)
+        print(path, number, "unknown" if is_unknown else icrc)
 "#;
 
 #[test]
@@ -368,25 +371,33 @@ fn scapy_computes_the_same_icrc() {
     let output = Command::new(&python).args(["-c", SCAPY]).args(&paths).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let mut judged = 0;
+    let (mut judged, mut unknown) = (0, 0);
     let mut cache: BTreeMap<PathBuf, BTreeMap<u64, Value>> = BTreeMap::new();
-    let mut wrong = Vec::new();
-    let mut by_file: BTreeMap<String, usize> = BTreeMap::new();
+    let (mut wrong, mut listed) = (Vec::new(), Vec::new());
     for line in text.lines() {
         let [path, number, icrc] = line.split(' ').collect::<Vec<_>>()[..] else {
             panic!("{line}")
         };
         let path = PathBuf::from(path);
-        let objects = cache.entry(path.clone()).or_insert_with(|| ours(&path));
-        let object = &objects[&number.parse().unwrap()];
+        let (file, number) = (stem(&path), number.parse::<u64>().unwrap());
+        if icrc == "unknown" {
+            unknown += 1;
+            continue;
+        }
         judged += 1;
-        if object["icrc_computed"] != icrc {
-            *by_file.entry(stem(&path)).or_insert(0) += 1;
-            wrong.push(format!("{} {number}: {} and {icrc}", stem(&path), object["icrc_computed"]));
+        let objects = cache.entry(path.clone()).or_insert_with(|| ours(&path));
+        let ours = &objects[&number]["icrc_computed"];
+        if SCAPY_EXCEPTIONS.contains(&(file.as_str(), number)) {
+            assert_ne!(ours, icrc, "{file} {number} is an exception no more");
+            listed.push((file, number));
+        } else if ours != icrc {
+            wrong.push(format!("{file} {number}: {ours} and {icrc}"));
         }
     }
-    let listed = SCAPY_EXCEPTIONS.map(|(file, count)| (file.to_owned(), count));
-    assert_eq!(by_file, BTreeMap::from(listed), "{}", wrong.join("\n"));
-    println!("{judged} ICRCs compared");
-    assert!(judged > 1300, "{judged}");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    // One of them is IPv6.
+    assert!(listed.len() + 1 >= SCAPY_EXCEPTIONS.len(), "{listed:?}");
+    println!("{judged} ICRCs compared, {unknown} over IPv6 are beyond this scapy");
+    assert!(unknown < 100, "{unknown}");
+    assert!(judged > 1200 && judged + unknown > 1300, "{judged}, {unknown}");
 }

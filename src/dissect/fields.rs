@@ -250,7 +250,7 @@ pub const PACKET: &[Field] = &[
         "icrc",
         "string",
         "always",
-        "`ok`, `bad`, `unchecked` (a cut frame, a fragment, no ICRC, a merged packet whose own `ip_id` the frame does not show)",
+        "`ok`, `bad`, `unchecked` (a cut frame, a fragment, no ICRC, segments that could not be split, a merged packet whose own `ip_id` the frame does not show)",
     ),
     field("icrc_wire", "string", "captured", "8 hex digits in wire order"),
     field(

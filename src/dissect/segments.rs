@@ -14,7 +14,7 @@
 use super::check::{self, MAX_PATH_MTU};
 use super::frame::{Frame, Kind};
 use super::span::Span;
-use super::{Issue, RdmaPacket, Verdict, judge};
+use super::{Icrc, Issue, RdmaPacket, Verdict, judge};
 use crate::wire::{Bth, ICRC_LENGTH, MAX_HEADER, Opcode, UdpHeader};
 
 /// The longest packet: headers, payload of the largest path MTU, ICRC.
@@ -85,7 +85,15 @@ impl<'a> Frame<'a> {
         if self.is_offloaded() {
             self.take_as_one(body);
         } else if body.length() > MAX_PACKET {
-            self.issues.add(Issue::UnsplitSegments);
+            self.leave_unsplit();
+        }
+    }
+
+    /// Nobody knows where the first packet ends: what stands at the end of all is not its ICRC.
+    fn leave_unsplit(&mut self) {
+        self.issues.add(Issue::UnsplitSegments);
+        if let Some(first) = &mut self.first {
+            first.icrc = Icrc::default();
         }
     }
 
@@ -96,7 +104,7 @@ impl<'a> Frame<'a> {
         let inside = said.checked_sub(UdpHeader::LENGTH).filter(|said| *said < body.length());
         let body = inside.map_or(body, |inside| body.split(inside).0);
         if body.length() > MAX_PACKET {
-            self.issues.add(Issue::UnsplitSegments);
+            self.leave_unsplit();
             return;
         }
         let mut packet = self.single(body);

@@ -83,10 +83,10 @@ pub enum ReadError {
     #[error("neither pcap nor pcapng: it begins with {}", hexadecimal(.0))]
     NotACapture([u8; 4]),
     /// It begins like a compressed file.
-    #[error("a compressed file: decompress it first, for example with `gunzip` or `unzstd`")]
+    #[error("a compressed file: decompress it first, with `gunzip`, `unzstd` or the like")]
     Compressed,
     /// It ends inside a header or a record.
-    #[error("cut: the file ends inside what begins at byte {offset}; what lies before is whole")]
+    #[error("cut: {}", where_cut(*.offset))]
     Cut {
         /// First byte of what is not whole.
         offset: u64,
@@ -102,6 +102,27 @@ pub enum ReadError {
     /// The reader failed.
     #[error("cannot be read: {0}")]
     Io(#[from] io::Error),
+}
+
+fn where_cut(offset: u64) -> String {
+    match offset {
+        0 => "the file ends inside its first header".to_owned(),
+        _ => {
+            format!("the file ends inside what begins at byte {offset}; what lies before is whole")
+        }
+    }
+}
+
+/// Whether a file begins as gzip, zstd, xz, bzip2 or lz4 make it.
+fn is_compressed(bytes: &[u8]) -> bool {
+    let magics: [&[u8]; 5] = [
+        &[0x1f, 0x8b],
+        &[0x28, 0xb5, 0x2f, 0xfd],
+        &[0xfd, b'7', b'z', b'X'],
+        b"BZh",
+        &[0x04, 0x22, 0x4d, 0x18],
+    ];
+    magics.iter().any(|magic| bytes.starts_with(magic))
 }
 
 fn hexadecimal(bytes: &[u8; 4]) -> String {
@@ -150,7 +171,7 @@ impl<R: Read> Reader<R> {
         source.need(4)?;
         let layout = match source.available() {
             [0x0a, 0x0d, 0x0d, 0x0a, ..] => Layout::Blocks(Blocks::new(&mut source)?),
-            [0x1f, 0x8b, ..] | [0x28, 0xb5, 0x2f, 0xfd, ..] => return Err(ReadError::Compressed),
+            bytes if is_compressed(bytes) => return Err(ReadError::Compressed),
             _ => Layout::Classic(Classic::new(&mut source)?),
         };
         Ok(Self { source, layout, finished: false })

@@ -1,28 +1,18 @@
 //! The command: files of every kind, filters, exit statuses.
 
 use std::io::Write;
-use std::mem::size_of;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Output, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::Value;
 
-use uroce::host::{Capability, Privileges};
-
 use super::build::*;
-use super::common::network::{assert_ours, veth_in_new_namespace};
-use super::common::program::{Running, run, status, stderr, stdout, uroce};
-use super::common::{skip_unless, wait_readable};
+use super::common::program::{run, status, stderr, stdout, uroce};
 use super::{captures, folder};
 
-fn rxe(name: &str) -> String {
+pub fn rxe(name: &str) -> String {
     folder("rxe").join(format!("{name}.pcap")).to_string_lossy().into_owned()
 }
 
@@ -30,7 +20,7 @@ fn oddity(name: &str) -> String {
     folder("oddities").join(format!("{name}.pcap")).to_string_lossy().into_owned()
 }
 
-fn objects(output: &Output) -> Vec<Value> {
+pub fn objects(output: &Output) -> Vec<Value> {
     stdout(output).lines().map(|line| serde_json::from_str(line).expect(line)).collect()
 }
 
@@ -287,92 +277,6 @@ fn blocks_show_every_bit() {
     }
 }
 
-#[test]
-fn a_missing_interface_is_named() {
-    let output = run(&["dump", "--follow", "no-such-interface", "--count", "1"]);
-    assert_eq!(status(&output), 2);
-    assert!(
-        stderr(&output).contains("no network interface `no-such-interface`"),
-        "{}",
-        stderr(&output)
-    );
-}
-
-/// Sends frames as they are out of an interface that the test made, until it is dropped.
-struct Sender {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Sender {
-    fn start(interface: &'static str, frames: Vec<Vec<u8>>) -> Self {
-        assert_ours(interface);
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = stop.clone();
-        // The thread is in the namespace of the one that starts it.
-        let thread = std::thread::spawn(move || {
-            let (socket, address) = packet_socket(interface);
-            while !stopped.load(Ordering::Relaxed) {
-                frames.iter().for_each(|frame| send(&socket, &address, frame));
-                // The follower may not have begun yet: nothing tells when it has.
-                wait_readable(&[], 5);
-            }
-        });
-        Self { stop, thread: Some(thread) }
-    }
-}
-
-impl Drop for Sender {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            thread.join().expect("the sender does not panic");
-        }
-    }
-}
-
-#[allow(unsafe_code)]
-fn packet_socket(interface: &str) -> (OwnedFd, libc::sockaddr_ll) {
-    let name = std::ffi::CString::new(interface).unwrap();
-    // SAFETY: the name is a C string, a sockaddr_ll of zeros is valid, the descriptor is new.
-    unsafe {
-        let socket = libc::socket(libc::AF_PACKET, libc::SOCK_RAW, 0);
-        assert!(socket >= 0, "{}", std::io::Error::last_os_error());
-        let mut address: libc::sockaddr_ll = std::mem::zeroed();
-        address.sll_family = libc::AF_PACKET as u16;
-        address.sll_ifindex = libc::if_nametoindex(name.as_ptr()) as i32;
-        (OwnedFd::from_raw_fd(socket), address)
-    }
-}
-
-#[allow(unsafe_code)]
-fn send(socket: &OwnedFd, address: &libc::sockaddr_ll, frame: &[u8]) {
-    let length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
-    let target = (&raw const *address).cast();
-    // SAFETY: both pointers are valid for the lengths beside them.
-    let sent = unsafe {
-        libc::sendto(socket.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0, target, length)
-    };
-    assert_eq!(sent, frame.len() as isize, "{}", std::io::Error::last_os_error());
-}
-
-#[test]
-#[allow(unsafe_code)]
-fn a_missing_capability_is_named() {
-    const CAP_NET_RAW: libc::c_ulong = 13;
-    let mut command = uroce(&["dump", "--follow", "lo", "--count", "1"]);
-    // SAFETY: prctl is a plain system call; where it is refused the capability is missing anyway.
-    unsafe {
-        command.pre_exec(|| {
-            libc::prctl(libc::PR_CAPBSET_DROP, CAP_NET_RAW, 0, 0, 0);
-            Ok(())
-        });
-    }
-    let output = Running::start(command).finish();
-    assert_eq!(status(&output), 2);
-    assert!(stderr(&output).contains("has no CAP_NET_RAW: run it as root"), "{}", stderr(&output));
-}
-
 /// The most memory that a running process has had, in KiB.
 fn most_memory(process: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
@@ -426,30 +330,59 @@ fn a_value_of_somebody_elses_is_explained() {
 }
 
 #[test]
-fn following_shows_what_passes_with_its_tags() {
-    if !Privileges::current().has(Capability::NetRaw) {
-        skip_unless("root", "packet sockets need CAP_NET_RAW");
-        return;
+fn several_files_stand_under_their_names_and_errors_below_what_was_read() {
+    let file = std::fs::read(rxe("rc-mixed")).unwrap();
+    let cut = temporary("order.pcap", &file[..file.len() - 5]);
+    let (path, whole) = (cut.to_string_lossy().into_owned(), rxe("loss-ack"));
+    let (mut both, written) = std::io::pipe().unwrap();
+    let mut command = uroce(&["dump", &path, &whole, "/nonexistent"]);
+    command.stdout(written.try_clone().unwrap()).stderr(written);
+    let mut child = command.spawn().unwrap();
+    // It holds the other ends of the pipe.
+    drop(command);
+    let mut text = String::new();
+    std::io::Read::read_to_string(&mut both, &mut text).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(2));
+    let lines: Vec<_> = text.lines().collect();
+    let [first, second] = [&path, &whole]
+        .map(|path| lines.iter().position(|line| *line == format!("{path}:")).expect("a title"));
+    assert_eq!((first, lines[second - 1]), (0, ""), "{text}");
+    assert!(lines[1..second - 2].iter().all(|line| line.contains(" > ")), "{text}");
+    assert!(lines[second - 2].contains("cut: the file ends inside"), "{text}");
+    assert!(lines[second + 1..lines.len() - 1].iter().all(|line| line.contains(" > ")), "{text}");
+    assert!(lines[lines.len() - 1].contains("No such file"), "{text}");
+    assert_eq!(second, 24, "title, 21 frames, error, empty line: {text}");
+    // Titles are for people, and for several files.
+    assert!(!stdout(&run(&["dump", &whole])).contains(&whole));
+    // Nothing of a file is wanted: no title.
+    let filtered = stdout(&run(&["dump", "--host", "192.0.2.1", &path, &whole]));
+    assert_eq!(filtered, "");
+    std::fs::remove_file(cut).unwrap();
+}
+
+#[test]
+fn a_count_of_frames_goes_with_following_only() {
+    let output = run(&["dump", "--count", "3", &rxe("rc-mixed")]);
+    assert_eq!((status(&output), stdout(&output).as_str()), (2, ""));
+    assert!(stderr(&output).contains("'--count <FRAMES>' cannot be used"), "{}", stderr(&output));
+    let shown = stdout(&run(&["dump", "--frames", "-3", &rxe("rc-mixed")]));
+    assert_eq!(shown.lines().count(), 3);
+}
+
+#[test]
+fn what_cannot_be_written_is_told_but_for_a_reader_that_has_enough() {
+    for arguments in [&["dump"][..], &["dump", "--summary"], &["dump", "--json", "--check"]] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let mut command = uroce(&[arguments, &[&rxe("corrupt")]].concat());
+        let output = command.stdout(full).stderr(Stdio::piped()).spawn().unwrap();
+        let output = output.wait_with_output().unwrap();
+        assert_eq!(status(&output), 2);
+        assert!(stderr(&output).contains("cannot write to standard output"), "{arguments:?}");
     }
-    if let Err(reason) = veth_in_new_namespace("dump-a", "dump-b", "10.98.0.1/24", 1500) {
-        skip_unless("network-namespaces", &reason);
-        return;
-    }
-    let inside = roce4(&super::build::packet(4, 100, &[], &payload(30)));
-    let frames = vec![tagged(&[(0x8100, 0x6064)], 0x0800, &inside), eth4(&inside)];
-    let sender = Sender::start("dump-a", frames);
-    let output =
-        run(&["dump", "--json", "--opcode", "RC_SEND_ONLY", "--follow", "dump-b", "--count", "12"]);
-    drop(sender);
-    assert_eq!(status(&output), 0, "{}", stderr(&output));
-    let found = objects(&output);
-    assert!(
-        found.iter().all(|object| object["icrc"] == "ok" && object["length"].as_u64() >= Some(90))
-    );
-    let tag = serde_json::json!([{"id": 100, "pcp": 3, "dei": false}]);
-    assert!(found.iter().any(|object| object["vlan"] == tag), "{found:?}");
-    assert!(found.iter().any(|object| object["vlan"].is_null()), "{found:?}");
-    assert!(
-        found[0]["time"].as_str().is_some_and(|time| time.len() == "1700000000.000000000".len())
-    );
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = uroce(&["dump", &rxe("rc-mixed")]);
+    let child = command.stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((status(&output), stderr(&output).as_str()), (0, ""));
 }

@@ -83,6 +83,8 @@ fn no_number_of_fpdus_is_too_large() {
     segment.extend(b"MPA ID Req Frame\x40\x01\0\0");
     let start = super::build::eth4(&super::build::ip4(&super::build::Ip4::default(), 6, &segment));
     segment.truncate(20);
+    // What follows the start frame in the stream.
+    segment[7] = 20;
     segment.extend(fpdu.repeat(count));
     let data = super::build::ip4(&super::build::Ip4::default(), 6, &[]);
     let mut data = super::build::eth4(&[data, segment].concat());

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, IsTerminal, Read};
+use std::os::fd::AsFd;
 use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -11,6 +12,7 @@ use uroce::pcap::{Decompressed, Format, LinkType, ReadError, Reader};
 
 use super::super::output::Failure;
 use super::DumpArgs;
+use super::live::{Live, Shared};
 use super::output::{Output, Source};
 
 /// The file is damaged or cut.
@@ -20,27 +22,37 @@ const UNREADABLE: u8 = 2;
 
 /// Shows all files and returns the exit status.
 pub fn run(args: &DumpArgs, output: &mut Output<'_>) -> Result<u8, Failure> {
+    let shared = Shared::new(output);
     let mut status = 0;
     for path in &args.files {
-        let name = path.to_string_lossy();
-        status = status.max(one(args, path, &name, output)?);
+        status = status.max(one(args, path, &shared)?);
+        if shared.is_interrupted()? {
+            break;
+        }
     }
     Ok(status)
 }
 
-fn one(args: &DumpArgs, path: &Path, name: &str, output: &mut Output<'_>) -> Result<u8, Failure> {
-    if path.as_os_str() == "-" {
-        return capture(args, "-", io::stdin().lock(), output);
-    }
-    let file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) => return Ok(tell(name, &error, UNREADABLE)),
+fn one(args: &DumpArgs, path: &Path, shared: &Shared<'_, '_>) -> Result<u8, Failure> {
+    let name = path.to_string_lossy();
+    // Standard input without the buffer of the library, which hides what has arrived.
+    let opened = match path.as_os_str() == "-" {
+        true => io::stdin().as_fd().try_clone_to_owned().map(File::from),
+        false => File::open(path),
     };
-    let length = file.metadata().map_or(0, |metadata| metadata.len());
-    let bar = progress(args, length);
-    let status = capture(args, name, bar.wrap_read(file), output);
-    bar.finish_and_clear();
-    status
+    let file = match opened {
+        Ok(file) => file,
+        Err(error) => return Ok(tell(&name, &error, UNREADABLE)),
+    };
+    let metadata = file.metadata();
+    let length = metadata.as_ref().map_or(0, |metadata| metadata.len());
+    if metadata.is_ok_and(|metadata| metadata.is_file() || metadata.is_dir()) {
+        let bar = progress(args, length);
+        let status = capture(args, &name, bar.wrap_read(file), shared);
+        bar.finish_and_clear();
+        return status;
+    }
+    capture(args, &name, Live::new(file, shared)?, shared)
 }
 
 /// A bar on standard error while nothing else is shown for long.
@@ -81,12 +93,12 @@ fn capture(
     args: &DumpArgs,
     name: &str,
     read: impl Read,
-    output: &mut Output<'_>,
+    shared: &Shared<'_, '_>,
 ) -> Result<u8, Failure> {
     let opened = Decompressed::new(read).map_err(ReadError::from).and_then(Reader::new);
     let mut reader = match opened {
         Ok(reader) => reader,
-        Err(error) => return Ok(tell(name, &error, status_of(&error))),
+        Err(error) => return ended(name, &error, shared),
     };
     let is_blocks = reader.format() == Format::PcapNg;
     if let ([interface], false) = (reader.interfaces(), is_blocks)
@@ -102,11 +114,13 @@ fn capture(
         let record = match record {
             Ok(record) => record,
             Err(error) => {
-                status = status.max(tell(name, &error, status_of(&error)));
+                status = status.max(ended(name, &error, shared)?);
                 break;
             }
         };
+        let mut output = shared.output.borrow_mut();
         if !dissect::is_supported(record.link_type) && strangers.insert(record.link_type) {
+            output.flush()?;
             status = unsupported(name, record.link_type);
         }
         let goes_on = output.record(&mut source, &mut dissector, &record)?;
@@ -114,8 +128,19 @@ fn capture(
             break;
         }
     }
-    output.end_of_file(&source)?;
+    // What was waited for in vain may have been standard output.
+    shared.is_interrupted()?;
+    shared.output.borrow_mut().end_of_file(&source)?;
     Ok(status)
+}
+
+/// Tells why no more comes, below what came, and gives the exit status.
+fn ended(name: &str, error: &ReadError, shared: &Shared<'_, '_>) -> Result<u8, Failure> {
+    if shared.is_interrupted()? {
+        return Ok(0);
+    }
+    shared.output.borrow_mut().flush()?;
+    Ok(tell(name, error, status_of(error)))
 }
 
 fn unsupported(name: &str, link_type: LinkType) -> u8 {

@@ -8,15 +8,16 @@
 use std::ffi::CString;
 use std::io;
 use std::mem::{size_of, zeroed};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::time::Duration;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 use uroce::dissect::Dissector;
 use uroce::host::{Capability, Privileges};
 use uroce::pcap::{LinkType, Record, Timestamp};
 
 use super::super::output::Failure;
+use super::super::text::count;
 use super::DumpArgs;
+use super::interrupt::{Interrupt, Ready};
 use super::output::{Output, Source};
 
 /// Longer than any frame: segmentation offload makes 64 KiB, with headers more.
@@ -24,28 +25,95 @@ const LARGEST_FRAME: usize = 256 * 1024;
 /// Bytes of Ethernet addresses, behind which a VLAN tag belongs.
 const ADDRESSES: usize = 12;
 const TAG: usize = 4;
-/// How long to wait for a frame before what has gathered is shown.
-const QUIET: Duration = Duration::from_millis(20);
+/// Socket option: no copies of what the interface sends.
+const PACKET_IGNORE_OUTGOING: i32 = 23;
+/// Milliseconds without a frame after which what has gathered is shown.
+const QUIET: i32 = 20;
 
 /// Shows frames until interrupted, or until enough have come.
 pub fn run(args: &DumpArgs, interface: &str, output: &mut Output<'_>) -> Result<u8, Failure> {
-    let mut socket = PacketSocket::open(interface).map_err(|error| refused(interface, &error))?;
-    let mut dissector = Dissector::with_ports(&args.port);
-    let mut source = Source::new(interface, false);
-    let mut left = args.count.unwrap_or(u64::MAX);
-    while left > 0 {
-        if !socket.is_readable(QUIET)? {
-            output.flush()?;
-            socket.wait()?;
-        }
-        let Some(record) = socket.receive()? else { continue };
-        left -= 1;
-        if !output.record(&mut source, &mut dissector, &record)? {
-            break;
-        }
+    // First, so that nothing is lost from here on.
+    let interrupt = Interrupt::new()?;
+    let socket = PacketSocket::open(interface).map_err(|error| refused(interface, &error))?;
+    let mut follower = Follower {
+        socket,
+        source: Source::new(interface, false),
+        dissector: Dissector::with_ports(&args.port),
+        left: args.count.unwrap_or(u64::MAX),
+        broken: None,
+        output,
+    };
+    follower.follow(&interrupt)?;
+    follower.output.end_of_file(&follower.source)?;
+    follower.socket.ask_kernel()?;
+    if follower.socket.lost > 0 {
+        let frames = count(follower.socket.lost, "frame");
+        eprintln!("uroce: {interface}: {frames} came faster than they could be shown: left out");
     }
-    output.end_of_file(&source)?;
-    Ok(0)
+    match follower.broken {
+        Some(error) => {
+            Err(Failure::usage(format!("{interface} cannot be followed any further: {error}")))
+        }
+        None => Ok(0),
+    }
+}
+
+/// From the interface to the output.
+struct Follower<'f, 'a> {
+    socket: PacketSocket,
+    source: Source<'f>,
+    dissector: Dissector,
+    /// How many frames are still wanted.
+    left: u64,
+    /// Why the interface gives no more.
+    broken: Option<io::Error>,
+    output: &'f mut Output<'a>,
+}
+
+impl Follower<'_, '_> {
+    fn follow(&mut self, interrupt: &Interrupt) -> Result<(), Failure> {
+        loop {
+            match self.wait(interrupt)? {
+                Ready::Nothing => {}
+                Ready::Interrupted => break,
+                Ready::Readable if self.one()? => {}
+                Ready::Readable => return Ok(()),
+            }
+        }
+        // What had come by then is shown too, and nothing later.
+        self.socket.ask_kernel()?;
+        for _ in 0..self.socket.pending() {
+            if !self.one()? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits, and shows what has gathered before that takes long.
+    fn wait(&mut self, interrupt: &Interrupt) -> Result<Ready, Failure> {
+        let ready = interrupt.wait_readable(self.socket.descriptor.as_fd(), QUIET)?;
+        if ready != Ready::Nothing {
+            return Ok(ready);
+        }
+        self.output.flush()?;
+        Ok(interrupt.wait_readable(self.socket.descriptor.as_fd(), -1)?)
+    }
+
+    /// Shows the next frame, if one is there; false if no more come or are wanted.
+    fn one(&mut self) -> Result<bool, Failure> {
+        let record = match self.socket.receive() {
+            Ok(Some(record)) => record,
+            Ok(None) => return Ok(true),
+            Err(error) => {
+                self.broken = Some(error);
+                return Ok(false);
+            }
+        };
+        self.left -= 1;
+        let goes_on = self.output.record(&mut self.source, &mut self.dissector, &record)?;
+        Ok(goes_on && self.left > 0)
+    }
 }
 
 fn refused(interface: &str, error: &io::Error) -> Failure {
@@ -68,6 +136,14 @@ fn refused(interface: &str, error: &io::Error) -> Failure {
 
 struct PacketSocket {
     descriptor: OwnedFd,
+    link_type: LinkType,
+    is_loopback: bool,
+    /// Frames that the kernel has received for the socket, lost ones too, when it was last asked.
+    arrived: u64,
+    /// Those of them that it had no room for.
+    lost: u64,
+    /// Those that have been taken from it.
+    taken: u64,
     /// Room for a tag that is put back, then a frame.
     buffer: Vec<u8>,
 }
@@ -88,7 +164,6 @@ impl PacketSocket {
         if index == 0 {
             return Err(io::Error::from_raw_os_error(libc::ENODEV));
         }
-        let every_protocol = (libc::ETH_P_ALL as u16).to_be();
         // Protocol 0 first: nothing of other interfaces comes in before the socket is bound.
         // SAFETY: takes no pointer.
         let raw = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
@@ -101,42 +176,44 @@ impl PacketSocket {
         set_option(&descriptor, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)?;
         // More than the usual limit needs a capability; what the limit gives is taken.
         let _ = set_option(&descriptor, libc::SOL_SOCKET, libc::SO_RCVBUF, 8 << 20);
-        // SAFETY: a sockaddr_ll of zeros is valid.
-        let mut address: libc::sockaddr_ll = unsafe { zeroed() };
-        address.sll_family = libc::AF_PACKET as u16;
-        address.sll_protocol = every_protocol;
-        address.sll_ifindex = index as i32;
-        let length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
-        // SAFETY: pointer and length describe `address`.
-        let bound =
-            unsafe { libc::bind(descriptor.as_raw_fd(), (&raw const address).cast(), length) };
-        if bound < 0 {
+        let address = bind(&descriptor, index)?;
+        let is_loopback = address.sll_hatype == libc::ARPHRD_LOOPBACK;
+        if is_loopback {
+            // Old kernels do not know it, and give both copies of each frame.
+            let _ = set_option(&descriptor, libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, 1);
+        }
+        let link_type = link_type(address.sll_hatype)?;
+        let buffer = vec![0; TAG + LARGEST_FRAME];
+        Ok(Self { descriptor, link_type, is_loopback, arrived: 0, lost: 0, taken: 0, buffer })
+    }
+
+    /// Brings the kernel's counts up to date.
+    fn ask_kernel(&mut self) -> io::Result<()> {
+        // SAFETY: tpacket_stats of zeros are valid.
+        let mut statistics: libc::tpacket_stats = unsafe { zeroed() };
+        let mut length = size_of::<libc::tpacket_stats>() as libc::socklen_t;
+        // SAFETY: pointer and length describe `statistics`.
+        let got = unsafe {
+            libc::getsockopt(
+                self.descriptor.as_raw_fd(),
+                libc::SOL_PACKET,
+                libc::PACKET_STATISTICS,
+                (&raw mut statistics).cast(),
+                &raw mut length,
+            )
+        };
+        if got < 0 {
             return Err(io::Error::last_os_error());
         }
-        Ok(Self { descriptor, buffer: vec![0; TAG + LARGEST_FRAME] })
+        // They start anew each time.
+        self.arrived += u64::from(statistics.tp_packets);
+        self.lost += u64::from(statistics.tp_drops);
+        Ok(())
     }
 
-    /// Waits for a frame at most so long; whether one is there.
-    fn is_readable(&self, wait: Duration) -> io::Result<bool> {
-        self.poll(wait.as_millis() as i32)
-    }
-
-    /// Waits for a frame, however long it takes.
-    fn wait(&self) -> io::Result<()> {
-        self.poll(-1).map(|_| ())
-    }
-
-    fn poll(&self, milliseconds: i32) -> io::Result<bool> {
-        let mut poll =
-            libc::pollfd { fd: self.descriptor.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: pointer and count describe one pollfd.
-        match unsafe { libc::poll(&raw mut poll, 1, milliseconds) } {
-            -1 => match io::Error::last_os_error() {
-                error if error.kind() == io::ErrorKind::Interrupted => Ok(false),
-                error => Err(error),
-            },
-            ready => Ok(ready > 0),
-        }
+    /// Frames that had come when the kernel was last asked, and have not been taken.
+    fn pending(&self) -> u64 {
+        self.arrived.saturating_sub(self.lost + self.taken)
     }
 
     /// The next frame; nothing for the second copy that `lo` gives of each, and if none is there.
@@ -165,25 +242,17 @@ impl PacketSocket {
                 _ => Err(error),
             };
         };
-        let is_loopback = address.sll_hatype == libc::ARPHRD_LOOPBACK;
-        if is_loopback && address.sll_pkttype == libc::PACKET_OUTGOING {
+        self.taken += 1;
+        if self.is_loopback && address.sll_pkttype == libc::PACKET_OUTGOING {
             return Ok(None);
         }
         // SAFETY: recvmsg has filled `message` and its control buffer, which is still alive.
         let beside = unsafe { beside(&message) };
-        let link_type = match address.sll_hatype {
-            libc::ARPHRD_NONE | libc::ARPHRD_TUNNEL | libc::ARPHRD_TUNNEL6 => LinkType::RAW,
-            libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK => LinkType::ETHERNET,
-            other => {
-                let reason = format!("its hardware type {other} is not known: it is no Ethernet");
-                return Err(io::Error::other(reason));
-            }
-        };
-        Ok(Some(self.record(length, link_type, beside)))
+        Ok(Some(self.record(length, beside)))
     }
 
     /// The frame in the buffer, with its tag put back.
-    fn record(&mut self, length: usize, link_type: LinkType, beside: Beside) -> Record<'_> {
+    fn record(&mut self, length: usize, beside: Beside) -> Record<'_> {
         let captured = length.min(self.buffer.len() - TAG);
         let (mut start, mut length) = (TAG, length);
         if let Some([protocol, tag]) = beside.tag.filter(|_| captured >= ADDRESSES) {
@@ -195,10 +264,40 @@ impl PacketSocket {
         Record {
             time: beside.time,
             interface: 0,
-            link_type,
+            link_type: self.link_type,
             original_length: u32::try_from(length).unwrap_or(u32::MAX),
             data: &self.buffer[start..TAG + captured],
         }
+    }
+}
+
+/// Binds a packet socket to an interface for every protocol; returns what the kernel says of it.
+fn bind(descriptor: &OwnedFd, index: u32) -> io::Result<libc::sockaddr_ll> {
+    // SAFETY: a sockaddr_ll of zeros is valid.
+    let mut address: libc::sockaddr_ll = unsafe { zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
+    address.sll_ifindex = index as i32;
+    let mut length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+    // SAFETY: pointers and lengths describe `address`.
+    let done = unsafe {
+        let descriptor = descriptor.as_raw_fd();
+        let bound = libc::bind(descriptor, (&raw const address).cast(), length);
+        if bound < 0 {
+            bound
+        } else {
+            libc::getsockname(descriptor, (&raw mut address).cast(), &raw mut length)
+        }
+    };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(address) }
+}
+
+/// What frames of a kind of interface begin with.
+fn link_type(hardware: u16) -> io::Result<LinkType> {
+    match hardware {
+        libc::ARPHRD_NONE | libc::ARPHRD_TUNNEL | libc::ARPHRD_TUNNEL6 => Ok(LinkType::RAW),
+        libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK => Ok(LinkType::ETHERNET),
+        other => Err(io::Error::other(format!("hardware type {other} is not supported"))),
     }
 }
 

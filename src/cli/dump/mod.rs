@@ -3,6 +3,8 @@
 mod files;
 mod filter;
 mod follow;
+mod interrupt;
+mod live;
 mod output;
 
 use std::path::PathBuf;
@@ -22,12 +24,12 @@ pub struct DumpArgs {
     /// Captures: pcap or pcapng, plain or compressed by gzip; `-` is standard input
     #[arg(value_name = "FILE", required_unless_present = "follow")]
     files: Vec<PathBuf>,
-    /// Decode what passes a network interface now, until interrupted
+    /// Decode what passes a network interface now, until Ctrl-C
     #[arg(long, value_name = "INTERFACE", conflicts_with = "files")]
     follow: Option<String>,
-    /// Stop --follow after so many frames
+    /// Stop --follow after so many frames; of a file, --frames shows so many
     #[arg(long, value_name = "FRAMES", requires = "follow",
-          value_parser = clap::value_parser!(u64).range(1..))]
+          conflicts_with = "files", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     /// One JSON object a packet, one a line; with --summary one a file
     #[arg(long)]
@@ -82,6 +84,9 @@ issues are explained in docs/dump-json.md, and in the output of -v.
 
 -x answers \"why is my CRC different?\": where the ICRC in a packet (or that of --my-icrc) is not the
 right one, the usual mistakes are tried, and the one that gives exactly these bytes is named.
+
+Ctrl-C ends --follow, and a pipe, as the end of a file does: what came by then is shown, with the
+summary. Frames that came too fast for it are counted on standard error.
 
 Exit status: 0 whatever the frames hold; 1 if a file is damaged or cut (what lies before is shown),
 or with --check if a frame is wrong; 2 if a file cannot be read or for wrong usage.

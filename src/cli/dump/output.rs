@@ -25,12 +25,14 @@ pub struct Source<'n> {
     frames: u64,
     /// When the first frame was captured.
     start: Option<Timestamp>,
+    /// Its name stands above its lines, or need not.
+    is_titled: bool,
 }
 
 impl<'n> Source<'n> {
     /// A source at its beginning.
     pub fn new(name: &'n str, has_interfaces: bool) -> Self {
-        Self { name, has_interfaces, frames: 0, start: None }
+        Self { name, has_interfaces, frames: 0, start: None, is_titled: false }
     }
 }
 
@@ -47,6 +49,8 @@ pub struct Output<'a> {
     /// Columns of the hosts so far.
     host_columns: [usize; 2],
     is_selective: bool,
+    /// A file has been shown above.
+    has_titles: bool,
 }
 
 impl<'a> Output<'a> {
@@ -61,6 +65,7 @@ impl<'a> Output<'a> {
             wrong: 0,
             host_columns: [0; 2],
             is_selective: filter::is_selective(args),
+            has_titles: false,
         }
     }
 
@@ -90,7 +95,7 @@ impl<'a> Output<'a> {
 
     fn frame(
         &mut self,
-        source: &Source<'_>,
+        source: &mut Source<'_>,
         record: &Record<'_>,
         frame: &Frame<'_>,
     ) -> Result<(), Failure> {
@@ -115,7 +120,7 @@ impl<'a> Output<'a> {
     /// Shows one packet if it is wanted, and returns whether it is.
     fn packet(
         &mut self,
-        source: &Source<'_>,
+        source: &mut Source<'_>,
         record: &Record<'_>,
         frame: &Frame<'_>,
         packet: Option<&RdmaPacket<'_>>,
@@ -148,11 +153,12 @@ impl<'a> Output<'a> {
 
     fn text(
         &mut self,
-        source: &Source<'_>,
+        source: &mut Source<'_>,
         record: &Record<'_>,
         frame: &Frame<'_>,
         packet: Option<&RdmaPacket<'_>>,
     ) {
+        self.title(source);
         let line = text::line(frame, packet);
         let number = match packet.and_then(|packet| packet.segment) {
             Some(segment) => format!("{}.{segment}", source.frames),
@@ -177,6 +183,20 @@ impl<'a> Output<'a> {
             };
             lines.iter().for_each(|line| self.put(line));
         }
+    }
+
+    /// Of several files each has its name above its first line.
+    fn title(&mut self, source: &mut Source<'_>) {
+        if source.is_titled || self.args.files.len() < 2 {
+            return;
+        }
+        source.is_titled = true;
+        if self.has_titles {
+            self.put("");
+        }
+        self.has_titles = true;
+        let title = self.palette.paint(Tone::Title, &format!("{}:", source.name));
+        self.put(&title);
     }
 
     fn put(&mut self, line: &str) {
@@ -229,10 +249,10 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// Ends a file: its summary.
+    /// Ends a file: the rest of it, or its summary.
     pub fn end_of_file(&mut self, source: &Source<'_>) -> Result<(), Failure> {
         if !self.args.summary {
-            return Ok(());
+            return self.flush();
         }
         let summary = std::mem::take(&mut self.summary);
         self.wrong += summary.wrong;
