@@ -281,11 +281,11 @@ fn nor_do_losses_and_what_mends_them() {
     assert!(resent > 100, "{resent}");
 }
 
-/// An idle connection costs at most 7 KiB with everything that is kept for it: queues, what they can
+/// An idle connection costs at most 4 KiB with everything that is kept for it: queues, what they can
 /// have under way, counters, flight recorder, and its share of the engine's tables.
 #[test]
 fn an_idle_connected_queue_pair_is_small() {
-    const LIMIT: i64 = 7 * 1024;
+    const LIMIT: i64 = 4 * 1024;
     const PAIRS: i64 = 1024;
     let mut world = World::new();
     let end = &mut world.ends[0];
