@@ -49,6 +49,9 @@ fn scripted(choice: u8, options: u8, fates: Vec<ScriptedFate>) -> Scenario {
         for connection in &mut scenario.connections {
             connection.may_exhaust_retries = true;
         }
+        for link in scenario.shared.iter_mut().flat_map(|shared| &mut shared.links) {
+            link.may_exhaust = true;
+        }
     }
     scenario
 }

@@ -126,7 +126,6 @@ impl Victim {
             }
             ExtendedHeader::AtomicEth => {
                 self.place(input, bytes);
-                // Nothing that looks like a secret.
                 bytes.extend([0x11; 8]);
                 bytes.extend([input.pick(&[0xa5, 0x11, 0x5a]); 8]);
             }

@@ -29,8 +29,8 @@ pub(super) const READABLE: std::ops::Range<usize> = 0x5000..0x6000;
 /// What the application sends from and receives to.
 pub(super) const OWN: std::ops::Range<usize> = 0x6000..0x7000;
 pub(super) const CANARY: u8 = 0xa5;
-/// What nobody may be told.
-pub(super) const SECRET: u8 = 0xc7;
+/// What nobody may be told, over and over: nothing that a peer may send or add up is like it.
+pub(super) const SECRET: [u8; 8] = [0xc7, 0x35, 0x9e, 0x61, 0xd2, 0x08, 0x4b, 0xf7];
 /// The address by which the granted part ends where 64-bit addresses do, but for one byte.
 const TOP: u64 = u64::MAX - 0x1000;
 const READABLE_BASE: u64 = 0x20_0000;
@@ -193,7 +193,7 @@ impl Victim {
 
 fn memory() -> Arc<OwnedMemory> {
     let memory = OwnedMemory::new(MEMORY);
-    let mut bytes = [SECRET; MEMORY];
+    let mut bytes = SECRET.repeat(MEMORY / SECRET.len());
     bytes[GRANTED.start..OWN.end].fill(CANARY);
     memory.write(0, &bytes).expect("all of it");
     memory
