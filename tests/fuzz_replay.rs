@@ -7,7 +7,7 @@ mod targets;
 
 use targets::pair;
 
-/// Gives each seed of a target to it, and each of its captures.
+/// Gives each seed of a target to it.
 fn replay(target: &str, run: impl Fn(&[u8])) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds").join(target);
     let mut seeds: Vec<_> =
