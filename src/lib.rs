@@ -88,3 +88,13 @@ mod transport;
 pub mod verbs;
 pub mod wire;
 pub mod words;
+
+/// What the targets in `fuzz/` cannot reach otherwise.
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing {
+    /// A message of another process that shares our port.
+    pub fn forwarded(message: &[u8]) {
+        crate::software::fuzz_forwarded(message);
+    }
+}

@@ -89,5 +89,8 @@ pub use self::{
     trace::Tracer,
 };
 
+#[cfg(feature = "fuzzing")]
+pub(crate) use self::forward::fuzz as fuzz_forwarded;
+
 #[cfg(all(test, loom))]
 mod loom_tests;

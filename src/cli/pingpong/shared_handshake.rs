@@ -149,13 +149,18 @@ pub fn finish(stream: &mut TcpStream, is_client: bool) -> Result<(), HandshakeEr
     Ok(())
 }
 
-fn format_xrc(own: &XrcAddress) -> String {
+/// Writes an address as the peer expects it. The LID is 0: RoCE has none.
+pub fn format_xrc(own: &XrcAddress) -> String {
     let XrcAddress { gid, target, initiator, psn, queue } = own;
     let (target, initiator, psn) = (target.value(), initiator.value(), psn.value());
     format!("0000:{target:06x}:{initiator:06x}:{psn:06x}:{:06x}:{gid:x}", queue.value())
 }
 
-fn parse_xrc(text: &str) -> Result<XrcAddress, HandshakeError> {
+/// Reads an address.
+///
+/// # Errors
+/// The text is not of the form `LID:TGT:INI:PSN:SRQ:GID`, or nobody can be reached there.
+pub fn parse_xrc(text: &str) -> Result<XrcAddress, HandshakeError> {
     let wrong = || HandshakeError::NotAnAddress(text.to_owned());
     let parts: Vec<&str> = text.split(':').collect();
     let [lid, target, initiator, psn, queue, gid] = parts[..] else { return Err(wrong()) };
