@@ -1,4 +1,5 @@
-//! Once warm, the data path allocates nothing: not for a message, not for a packet, not for a loss.
+//! Once warm, the data path allocates nothing: not for a message, not for a packet, not for a loss,
+//! over memory and over sockets.
 #![allow(unsafe_code, reason = "an allocator that counts")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -8,9 +9,10 @@ use std::sync::Arc;
 
 use uroce::engine::{
     Counter, Engine, EngineOptions, MemoryKeys, Port, PortCapabilities, QueuePairOptions,
+    UnreachableKind,
 };
 use uroce::link::memory::{self, MemoryOptions};
-use uroce::link::{Link, MemoryLink};
+use uroce::link::{Link, UdpLink, UdpOptions};
 use uroce::memory::OwnedMemory;
 use uroce::queue::{
     Access, AddressVector, CompletionQueue, CompletionStatus, PathMtu, Payload, QueueCapacities,
@@ -63,9 +65,9 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// A memory link that loses packets on arrival.
+/// A link that loses packets on arrival.
 struct Lossy {
-    link: MemoryLink,
+    link: Box<dyn Link>,
     rng: Rng,
     /// Of 1000 packets.
     lost: u64,
@@ -79,12 +81,13 @@ impl Port for Lossy {
     fn receive(&mut self, budget: usize, sink: &mut dyn FnMut(&ReceivedBurst<'_>)) -> usize {
         let (rng, lost) = (&mut self.rng, self.lost);
         self.link.receive(budget, &mut |burst| {
-            let Identification::Seen { first, flags } = burst.identification else {
-                panic!("a memory link shows the identification")
-            };
             for (bytes, index) in burst.segments().zip(0..) {
-                let first = first.wrapping_add(index);
-                let identification = Identification::Seen { first, flags };
+                let identification = match burst.identification {
+                    Identification::Seen { first, flags } => {
+                        Identification::Seen { first: first.wrapping_add(index), flags }
+                    }
+                    Identification::Unseen => Identification::Unseen,
+                };
                 let segment = bytes.len();
                 if !rng.chance(lost, 1000) {
                     sink(&ReceivedBurst { identification, segment, bytes, ..*burst });
@@ -97,12 +100,8 @@ impl Port for Lossy {
         self.link.is_pressed()
     }
 
-    /// There is no ICMP in memory.
-    fn take_unreachable(
-        &mut self,
-        _: bool,
-        _: &mut dyn FnMut(IpAddr, uroce::engine::UnreachableKind),
-    ) {
+    fn take_unreachable(&mut self, look: bool, sink: &mut dyn FnMut(IpAddr, UnreachableKind)) {
+        self.link.take_unreachable(look, sink);
     }
 
     fn transmit(
@@ -126,7 +125,7 @@ struct End {
 const BATCH: u64 = 32;
 
 impl End {
-    fn new(seed: u64, link: MemoryLink) -> Self {
+    fn new(seed: u64, link: Box<dyn Link>) -> Self {
         let port = Lossy { link, rng: Rng::new(seed), lost: 0 };
         let options = EngineOptions::new(seed, vec![port.link.local_address()]);
         let mut engine = Engine::new(options, port.capabilities());
@@ -198,11 +197,25 @@ struct World {
 }
 
 impl World {
-    fn new() -> Self {
+    fn over_memory() -> Self {
         let addresses = [1, 2].map(|last| IpAddr::from([10, 0, 0, last]));
         let options = MemoryOptions { descriptor: false, ..MemoryOptions::default() };
         let (first, second) = memory::pair(addresses, &options).unwrap();
-        let mut ends = [End::new(1, first), End::new(2, second)];
+        Self::over(addresses, [Box::new(first), Box::new(second)])
+    }
+
+    /// Over sockets on addresses of `lo` that only the test with this number uses.
+    fn over_udp(number: u8) -> Self {
+        let addresses = [1, 2].map(|last| IpAddr::from([127, 88, 13, 10 * number + last]));
+        let open = |address| -> Box<dyn Link> {
+            Box::new(UdpLink::open(UdpOptions::new(address, 65_535)).unwrap())
+        };
+        Self::over(addresses, addresses.map(open))
+    }
+
+    fn over(addresses: [IpAddr; 2], links: [Box<dyn Link>; 2]) -> Self {
+        let mut seeds = 1..;
+        let mut ends = links.map(|link| End::new(seeds.next().unwrap_or(0), link));
         let numbers = [0, 1].map(|index| ends[index].queues.number());
         ends[0].connect(addresses[1], numbers[1]);
         ends[1].connect(addresses[0], numbers[0]);
@@ -257,8 +270,7 @@ impl World {
 }
 
 /// Allocations while 10 000 messages are sent, after as many as it takes to be warm.
-fn allocations(lost: u64) -> (u64, World) {
-    let mut world = World::new();
+fn allocations(mut world: World, lost: u64) -> (u64, World) {
     world.send(3_000, 5 * lost);
     let before = ALLOCATIONS.get();
     world.send(10_000, lost);
@@ -267,7 +279,7 @@ fn allocations(lost: u64) -> (u64, World) {
 
 #[test]
 fn ten_thousand_messages_allocate_nothing() {
-    let (count, world) = allocations(0);
+    let (count, world) = allocations(World::over_memory(), 0);
     assert_eq!(count, 0);
     let resent = world.ends[0].engine.counters().get(Counter::RetransmittedPackets);
     assert_eq!(resent, 0);
@@ -275,19 +287,34 @@ fn ten_thousand_messages_allocate_nothing() {
 
 #[test]
 fn nor_do_losses_and_what_mends_them() {
-    let (count, world) = allocations(10);
+    let (count, world) = allocations(World::over_memory(), 10);
     assert_eq!(count, 0);
     let resent = world.ends[0].engine.counters().get(Counter::RetransmittedPackets);
     assert!(resent > 100, "{resent}");
 }
 
-/// An idle connection costs at most 7 KiB with everything that is kept for it: queues, what they can
+/// Sockets may lose packets of their own where this machine is busy.
+#[test]
+fn nor_do_sockets() {
+    let (count, _) = allocations(World::over_udp(1), 0);
+    assert_eq!(count, 0);
+}
+
+#[test]
+fn nor_do_losses_over_sockets() {
+    let (count, world) = allocations(World::over_udp(2), 10);
+    assert_eq!(count, 0);
+    let resent = world.ends[0].engine.counters().get(Counter::RetransmittedPackets);
+    assert!(resent > 100, "{resent}");
+}
+
+/// An idle connection costs at most 4 KiB with everything that is kept for it: queues, what they can
 /// have under way, counters, flight recorder, and its share of the engine's tables.
 #[test]
 fn an_idle_connected_queue_pair_is_small() {
-    const LIMIT: i64 = 7 * 1024;
+    const LIMIT: i64 = 4 * 1024;
     const PAIRS: i64 = 1024;
-    let mut world = World::new();
+    let mut world = World::over_memory();
     let end = &mut world.ends[0];
     let domain = end.engine.allocate_domain().unwrap();
     let small = QueueCapacities {

@@ -270,7 +270,11 @@ impl Matrix {
 
 impl fmt::Display for Matrix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let width = |column: Column| (column.name().len() + 2).max(8);
+        // Long runs have counts of eight digits: two spaces before the longest.
+        let width = |column: Column| {
+            let most = Row::ALL.into_iter().map(|row| self.count(row, column)).max().unwrap_or(0);
+            (column.name().len().max(most.to_string().len()) + 2).max(8)
+        };
         write!(f, "{:<17}", "")?;
         for column in Column::ALL {
             write!(f, "{:>1$}", column.name(), width(column))?;
@@ -314,5 +318,19 @@ impl Met {
             let met = std::mem::take(&mut self.counts[row as usize][column as usize]);
             matrix.counts[row as usize][column as usize] += met;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_of_any_length_stand_apart() {
+        let mut matrix = Matrix::default();
+        matrix.counts[Row::ALL[0] as usize] = [123_456_789; Column::ALL.len()];
+        let text = matrix.to_string();
+        let line = text.lines().nth(1).unwrap();
+        assert_eq!(line.split_whitespace().count(), 1 + Column::ALL.len(), "{line}");
     }
 }

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::mem::size_of;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -171,6 +172,23 @@ fn wait_for_frame() {
     assert!(wait_readable(&[socket.as_raw_fd()], 60_000), "the sender sends");
 }
 
+/// The program as a terminal starts it: whoever runs these tests in the background may ignore
+/// signals, which a child inherits.
+fn heeding_signals(arguments: &[&str]) -> Command {
+    let mut command = uroce(arguments);
+    #[allow(unsafe_code)]
+    // SAFETY: signal is a plain system call, of which nothing depends on the parent's memory.
+    unsafe {
+        command.pre_exec(|| {
+            for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+                libc::signal(signal, libc::SIG_DFL);
+            }
+            Ok(())
+        });
+    }
+    command
+}
+
 #[test]
 fn an_interrupt_ends_following_in_order() {
     if !has_pair() {
@@ -181,7 +199,8 @@ fn an_interrupt_ends_following_in_order() {
     for (wish, arguments) in
         [(libc::SIGINT, &["--summary", "--json"][..]), (libc::SIGTERM, &["--json"])]
     {
-        let process = Running::start(uroce(&[&["dump", "--follow", "dump-b"], arguments].concat()));
+        let process =
+            Running::start(heeding_signals(&[&["dump", "--follow", "dump-b"], arguments].concat()));
         wait_until_following(&process);
         // The second one: all of the first has gone to every follower before it.
         wait_for_frame();
@@ -231,7 +250,7 @@ fn a_pipe_is_shown_as_it_is_written_and_an_interrupt_is_its_end() {
     let part = &file[..file.len() - 5];
     for wish in [libc::SIGINT, libc::SIGTERM] {
         let (reader, mut writer) = std::io::pipe().unwrap();
-        let mut command = uroce(&["dump", "--json", "-"]);
+        let mut command = heeding_signals(&["dump", "--json", "-"]);
         command.stdin(reader);
         let mut process = Running::start(command);
         writer.write_all(part).unwrap();

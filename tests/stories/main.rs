@@ -4,6 +4,7 @@
 //! in all of them. See `harness` for how to read one.
 
 mod acknowledgements;
+mod amplification;
 mod check_order;
 mod congestion;
 mod credits;

@@ -42,6 +42,8 @@ pub(super) struct Notices {
     waiting: VecDeque<(IpAddr, UnreachableKind)>,
     /// All that were read, since they were last counted.
     pub(super) read: u64,
+    /// Storage that is used again.
+    polls: Vec<libc::pollfd>,
 }
 
 impl Notices {
@@ -66,17 +68,16 @@ impl Notices {
     #[cold]
     pub(super) fn look(&mut self, sockets: &[Socket]) {
         let poll = |socket: &Socket| libc::pollfd { fd: socket.as_raw_fd(), events: 0, revents: 0 };
-        let mut polls: Vec<libc::pollfd> = sockets.iter().map(poll).collect();
+        let mut polls = std::mem::take(&mut self.polls);
+        polls.clear();
+        polls.extend(sockets.iter().map(poll));
         // SAFETY: pointer and length describe the vector; no time is waited.
         let ready = unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, 0) };
-        if ready <= 0 {
-            return;
+        let told = |poll: &libc::pollfd| ready > 0 && poll.revents & libc::POLLERR != 0;
+        for (socket, _) in sockets.iter().zip(&polls).filter(|(_, poll)| told(poll)) {
+            self.read(socket.as_fd());
         }
-        for (socket, poll) in sockets.iter().zip(&polls) {
-            if poll.revents & libc::POLLERR != 0 {
-                self.read(socket.as_fd());
-            }
-        }
+        self.polls = polls;
     }
 
     /// Hands out what was read.

@@ -44,12 +44,15 @@ impl Limiter {
     /// A notification came for the flow of `limiter`, its first if there is none yet.
     pub(crate) fn notify(limiter: &mut Option<Self>, now: Instant, options: &CongestionOptions) {
         match limiter {
-            Some(limiter) => {
-                limiter.advance(now, options);
-                limiter.point.notify(now, options);
-            }
+            Some(limiter) => limiter.notify_again(now, options),
             None => *limiter = Some(Self::new(now, options)),
         }
+    }
+
+    /// A notification came where there is a rate already.
+    pub(super) fn notify_again(&mut self, now: Instant, options: &CongestionOptions) {
+        self.advance(now, options);
+        self.point.notify(now, options);
     }
 
     /// Makes up for the time since the last look, [`MOST_STEPS`] at most: parameters can be so slow,

@@ -8,7 +8,8 @@ use crate::time::Instant;
 /// See the module's text.
 #[derive(Debug)]
 pub(crate) struct Pacer {
-    limiter: Option<Limiter>,
+    /// In a box, since most queue pairs never have one.
+    limiter: Option<Box<Limiter>>,
     /// Nothing with payload goes out before.
     until: Instant,
 }
@@ -22,7 +23,10 @@ impl Default for Pacer {
 impl Pacer {
     /// A congestion notification came.
     pub(crate) fn notify(&mut self, now: Instant, options: &CongestionOptions) {
-        Limiter::notify(&mut self.limiter, now, options);
+        match &mut self.limiter {
+            Some(limiter) => limiter.notify_again(now, options),
+            None => self.limiter = Some(Box::new(Limiter::new(now, options))),
+        }
     }
 
     /// Whether there is a rate.

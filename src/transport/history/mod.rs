@@ -102,11 +102,11 @@ pub struct History {
 pub(crate) struct Recorder {
     pub(crate) ring: Ring,
     /// What the step in progress has found wrong; taken by the failure that follows from it.
-    found: Option<Cause>,
+    found: Option<Box<Cause>>,
     /// What was found when a faulty message was last dropped.
-    dropped: Option<Cause>,
+    dropped: Option<Box<Cause>>,
     failures: Vec<Failure>,
-    root: Option<usize>,
+    root: Option<u8>,
     flushed: Option<FlushCause>,
     largest_received: u32,
     heard: bool,
@@ -162,7 +162,7 @@ impl Recorder {
     /// The step has found something wrong; what follows from it is decided further up.
     #[cold]
     pub(crate) fn find(&mut self, cause: Cause) {
-        self.found = Some(cause);
+        self.found = Some(Box::new(cause));
     }
 
     /// A step begins, which has found nothing yet.
@@ -173,7 +173,7 @@ impl Recorder {
 
     /// What was found wrong in this step.
     pub(crate) fn take_found(&mut self) -> Option<Cause> {
-        self.found.take()
+        self.found.take().map(|cause| *cause)
     }
 
     /// A message was dropped for what was found. Returns the reason if the last one was of another
@@ -181,8 +181,8 @@ impl Recorder {
     #[cold]
     pub(crate) fn dropped_for_found(&mut self) -> Option<Cause> {
         let last = std::mem::replace(&mut self.dropped, self.found.take());
-        let kind = |cause: Option<Cause>| cause.as_ref().map(std::mem::discriminant);
-        self.dropped.filter(|_| kind(last) != kind(self.dropped))
+        let kind = |cause: &Option<Box<Cause>>| cause.as_deref().map(std::mem::discriminant);
+        self.dropped.as_deref().copied().filter(|_| kind(&last) != kind(&self.dropped))
     }
 
     /// Takes a failure down.
@@ -201,7 +201,8 @@ impl Recorder {
     pub(crate) fn settle_on(&mut self, position: Option<u32>) {
         let of_request = |failure: &Failure| failure.position == position;
         let found = self.failures.iter().rposition(of_request);
-        self.root = found.or_else(|| self.failures.len().checked_sub(1));
+        let root = found.or_else(|| self.failures.len().checked_sub(1));
+        self.root = root.map(|index| index as u8);
         self.flushed = None;
     }
 
@@ -239,9 +240,9 @@ impl Recorder {
         History {
             records: self.ring.records().collect(),
             failures: self.failures.clone(),
-            root: self.root,
+            root: self.root.map(usize::from),
             flushed: self.flushed,
-            dropped: self.dropped,
+            dropped: self.dropped.as_deref().copied(),
             ends: self.ends(base),
         }
     }
