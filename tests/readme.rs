@@ -53,7 +53,7 @@ fn the_texts_fit_100_columns_but_for_tables() {
 
 #[test]
 fn every_help_text_fits_100_columns() {
-    for command in ["counters", "demo", "devices", "dump", "pingpong", "sim"] {
+    for command in ["counters", "demo", "devices", "dump", "perf", "pingpong", "sim"] {
         let help = stdout(&run(&[command, "--help"]));
         for line in help.lines() {
             assert!(line.chars().count() <= 100, "uroce {command} --help: {line}");

@@ -6,9 +6,11 @@ mod device;
 mod devices;
 mod dump;
 mod output;
+mod perf;
 mod pingpong;
 mod sim;
 mod text;
+mod waiting;
 
 use std::process::ExitCode;
 
@@ -30,6 +32,7 @@ enum Command {
     Demo(demo::DemoArgs),
     Devices(devices::DevicesArgs),
     Pingpong(pingpong::PingpongArgs),
+    Perf(perf::PerfArgs),
     Counters(counters::CountersArgs),
     Dump(dump::DumpArgs),
     Sim(sim::SimArgs),
@@ -46,6 +49,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Demo(args) => demo::run(&args),
         Command::Dump(args) => dump::run(&args),
         Command::Devices(args) => devices::run(&args),
+        Command::Perf(args) => perf::run(&args),
         Command::Pingpong(args) => pingpong::run(&args),
         Command::Sim(args) => sim::run(&args),
     };

@@ -1,8 +1,10 @@
 //! What all subcommands share: how they fail, what they may ask of the system.
 
 use std::hash::{BuildHasher, Hasher};
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::process::ExitCode;
+
+use indicatif::{ProgressBar, ProgressStyle};
 
 /// Why a subcommand ends early: a sentence, and the exit status that goes with it.
 #[derive(Debug)]
@@ -35,6 +37,11 @@ impl Failure {
         }
     }
 
+    /// Exit status and message, for another process that is to tell it.
+    pub fn parts(&self) -> (u8, &str) {
+        (self.status, self.message.as_deref().unwrap_or_default())
+    }
+
     /// The exit status.
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(self.status)
@@ -64,4 +71,14 @@ pub fn print(line: &str) -> Result<(), Failure> {
 /// A number that differs from run to run. Not for secrets.
 pub fn random_u64() -> u64 {
     std::collections::hash_map::RandomState::new().build_hasher().finish()
+}
+
+/// A bar on standard error if that is a terminal.
+pub fn progress(length: u64, what: &str) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let template = format!("{{wide_bar}} {{pos}}/{{len}} {what}, {{elapsed}}, {{eta}} left");
+    let style = ProgressStyle::with_template(&template);
+    ProgressBar::new(length).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }

@@ -1,12 +1,10 @@
 //! What both kinds of pingpong do alike: the message, and waiting for completions.
 
-use std::time::Duration;
-
-use uroce::software::clock;
 use uroce::verbs::{Completion, CompletionChannel, CompletionQueue};
 
 use super::PingpongArgs;
 use crate::cli::output::Failure;
+use crate::cli::waiting::Waiting;
 
 /// What both programs fill their buffers with.
 const FILLER: u8 = 0x7b;
@@ -28,27 +26,13 @@ pub(super) fn first_content(message: &[u8], begins: bool) -> Vec<u8> {
     if begins { message.to_vec() } else { vec![FILLER; message.len()] }
 }
 
-/// The next completions; 0 if none has come for as long as the options have patience. Without
-/// `--events` it polls, as ibv_rc_pingpong does: that costs a processor and saves the wake-up.
+/// The next completions; 0 if none has come for as long as the options have patience.
 pub(super) fn next_completions(
     args: &PingpongArgs,
     completions: &CompletionQueue,
     channel: &CompletionChannel,
     batch: &mut [Completion],
 ) -> Result<usize, Failure> {
-    let deadline = clock::now() + args.patience().as_nanos() as u64;
-    loop {
-        if args.events {
-            completions.request_notification(false);
-        }
-        let count = completions.poll(batch)?;
-        if count > 0 || clock::now() >= deadline {
-            return Ok(count);
-        }
-        if args.events {
-            channel.wait_event(Duration::from_nanos(deadline - clock::now()));
-        } else {
-            std::hint::spin_loop();
-        }
-    }
+    let waiting = Waiting { events: args.events, patience: args.patience() };
+    waiting.next(completions, channel, batch, || Ok(()))
 }

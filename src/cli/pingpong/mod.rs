@@ -1,7 +1,7 @@
 //! `uroce pingpong`: messages to and fro, with another `uroce pingpong` or with `ibv_rc_pingpong`.
 
 mod common;
-mod handshake;
+pub(super) mod handshake;
 mod run;
 mod shared;
 mod shared_handshake;
@@ -118,7 +118,8 @@ impl Transport {
     }
 }
 
-fn parse_mtu(text: &str) -> Result<PathMtu, String> {
+/// Reads a path MTU.
+pub(super) fn parse_mtu(text: &str) -> Result<PathMtu, String> {
     let bytes = text.parse().ok().and_then(PathMtu::from_bytes);
     bytes.ok_or_else(|| "possible are 256, 512, 1024, 2048 and 4096".to_owned())
 }

@@ -4,19 +4,18 @@ mod fabric;
 mod output;
 
 use std::fs::File;
-use std::io::{BufWriter, IsTerminal};
+use std::io::BufWriter;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread::available_parallelism;
 
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
 use uroce::fault::{Directions, FaultPlan, Share};
 use uroce::pcap::{Format, Writer};
 use uroce::sim::{Exhaustive, ExhaustiveReport, Keep, Scenario, Summary, run_many};
 
-use super::output::Failure;
+use super::output::{Failure, progress};
 use super::text::{ColorChoice, Palette};
 
 /// Runs engines in a deterministic world with faults and judges them by an oracle
@@ -209,14 +208,4 @@ fn run_exhaustive(args: &SimArgs) -> Vec<ExhaustiveReport> {
     let reports = Exhaustive::run_all(args.depth.into(), threads(args), |_| bar.inc(1));
     bar.finish_and_clear();
     reports
-}
-
-/// A bar on standard error if that is a terminal.
-fn progress(length: u64, what: &str) -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let template = format!("{{wide_bar}} {{pos}}/{{len}} {what}, {{elapsed}}, {{eta}} left");
-    let style = ProgressStyle::with_template(&template);
-    ProgressBar::new(length).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }

@@ -1,0 +1,295 @@
+//! The end that asks: posts, waits, and takes the times.
+
+use uroce::rng::Rng;
+use uroce::software::clock;
+use uroce::time::Instant;
+use uroce::verbs::{Completion, Payload, SendFlags, SendOperation, SendRequest};
+
+use super::PerfArgs;
+use super::end::End;
+use super::plan::Operation;
+use super::volley::{PAIR, Volley, mark, post_receives};
+use crate::cli::output::Failure;
+use crate::cli::waiting::Waiting;
+
+/// Completions that are taken at once.
+pub(super) const BATCH: usize = 64;
+/// Requests that are posted at once.
+const POSTS: usize = 32;
+/// Times that are kept; of more, a random choice.
+const MOST_TIMES: usize = 1 << 20;
+/// Looks at memory between two at the clock.
+const LOOKS: u32 = 1024;
+
+/// When a slice ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Until {
+    /// After so many messages.
+    Count(u64),
+    /// After so many nanoseconds.
+    Time(u64),
+}
+
+impl Until {
+    /// Whether another one may start.
+    pub(super) fn goes_on(self, start: Instant, started: u64) -> bool {
+        match self {
+            Self::Count(count) => started < count,
+            Self::Time(nanoseconds) => clock::now().since(start) < nanoseconds,
+        }
+    }
+
+    /// How many of `wanted` may start at once.
+    fn room(self, wanted: usize, started: u64) -> usize {
+        match self {
+            Self::Count(count) => {
+                wanted.min(usize::try_from(count.saturating_sub(started)).unwrap_or(wanted))
+            }
+            Self::Time(_) => wanted,
+        }
+    }
+}
+
+/// What a slice has moved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
+pub(super) struct Moved {
+    pub(super) messages: u64,
+    pub(super) nanoseconds: u64,
+}
+
+/// Lets the other end work, if it is in this thread.
+pub(super) type Drive<'d> = &'d mut dyn FnMut() -> Result<(), Failure>;
+
+/// Round-trip times: all, or if there are very many a random choice of them.
+pub(super) struct Times {
+    pub(super) kept: Vec<u64>,
+    seen: u64,
+    random: Rng,
+}
+
+impl Times {
+    pub(super) fn new() -> Self {
+        Self { kept: Vec::new(), seen: 0, random: Rng::new(1) }
+    }
+
+    pub(super) fn add(&mut self, time: u64) {
+        self.seen += 1;
+        if self.kept.len() < MOST_TIMES {
+            return self.kept.push(time);
+        }
+        let place = self.random.between(0, self.seen - 1) as usize;
+        if let Some(kept) = self.kept.get_mut(place) {
+            *kept = time;
+        }
+    }
+}
+
+/// The asking end of a row.
+pub(super) struct Asker<'a> {
+    args: &'a PerfArgs,
+    pub(super) end: End,
+    waiting: Waiting,
+    volley: Volley,
+    /// Messages of each queue pair so far.
+    pub(super) messages: Vec<u64>,
+}
+
+impl<'a> Asker<'a> {
+    /// An end that is connected.
+    pub(super) fn new(args: &'a PerfArgs, end: End) -> Result<Self, Failure> {
+        let messages = vec![0; end.pairs.len()];
+        end.fill_sources(true)?;
+        if args.is_answered_by_send(&end.row) {
+            post_receives(&end, PAIR, args.receives())?;
+        }
+        Ok(Self { args, end, waiting: args.waiting(), volley: Volley::default(), messages })
+    }
+
+    /// Messages of all queue pairs so far.
+    pub(super) fn total(&self) -> u64 {
+        self.messages.iter().sum()
+    }
+
+    /// Keeps every queue pair full until the slice ends, and waits for what is under way.
+    pub(super) fn bandwidth(&mut self, until: Until, drive: Drive<'_>) -> Result<Moved, Failure> {
+        let mut free = vec![self.args.depth as usize; self.end.pairs.len()];
+        let mut batch = [Completion::default(); BATCH];
+        let inline = self.inline()?;
+        let (mut started, mut done) = (0, 0);
+        let start = clock::now();
+        loop {
+            for (pair, free) in free.iter_mut().enumerate() {
+                while *free > 0 && until.goes_on(start, started) {
+                    let count = until.room(POSTS.min(*free), started);
+                    self.post(pair, count, inline.as_deref())?;
+                    *free -= count;
+                    started += count as u64;
+                }
+            }
+            if done == started {
+                return Ok(Moved { messages: done, nanoseconds: clock::now().since(start) });
+            }
+            let count = self.next(&mut batch, drive)?;
+            for completion in &batch[..count] {
+                self.end.check(completion)?;
+                let pair = completion.id as usize;
+                free[pair] += 1;
+                self.messages[pair] += 1;
+                done += 1;
+            }
+        }
+    }
+
+    /// One message after another; the time of each is added to `times`.
+    pub(super) fn latency(
+        &mut self,
+        until: Until,
+        times: &mut Times,
+        drive: Drive<'_>,
+    ) -> Result<Moved, Failure> {
+        let mut moved = Moved::default();
+        let inline = self.inline()?;
+        let start = clock::now();
+        let mut before = start;
+        while until.goes_on(start, moved.messages) {
+            match self.end.row.operation {
+                Operation::Write => self.write_trip(drive)?,
+                Operation::Send => self.send_trip(drive)?,
+                Operation::Read | Operation::Atomic => self.plain_trip(inline.as_deref(), drive)?,
+            }
+            let now = clock::now();
+            times.add(now.since(before));
+            before = now;
+            moved.messages += 1;
+            self.messages[PAIR] += 1;
+        }
+        moved.nanoseconds = before.since(start);
+        while self.volley.pending > 0 {
+            self.take(drive)?;
+        }
+        Ok(moved)
+    }
+
+    /// The data if it is posted inline.
+    fn inline(&self) -> Result<Option<Vec<u8>>, Failure> {
+        self.args.is_inline(&self.end.row).then(|| self.end.copy_of_source(0)).transpose()
+    }
+
+    /// Posts `count` equal requests with one call.
+    fn post(&self, pair: usize, count: usize, inline: Option<&[u8]>) -> Result<(), Failure> {
+        let end = &self.end;
+        let (operation, segment) = match end.row.operation {
+            Operation::Write => (SendOperation::Write(end.remote_target(pair)), end.source(0)),
+            Operation::Send => (SendOperation::Send, end.source(0)),
+            Operation::Read => (SendOperation::Read(end.remote_source()), end.target(pair)),
+            Operation::Atomic => {
+                let remote = end.remote_target(pair);
+                (SendOperation::FetchAdd { remote, add: 1 }, end.target(pair))
+            }
+        };
+        let segments = [segment];
+        let payload = inline.map_or(Payload::Segments(&segments), Payload::Inline);
+        let request =
+            SendRequest { id: pair as u64, operation, flags: SendFlags::SIGNALED, payload };
+        let requests = [request; POSTS];
+        end.pairs[pair].post_sends(&requests[..count]).map_err(|(_, error)| error.into())
+    }
+
+    /// The next completions, at least one.
+    fn next(&self, batch: &mut [Completion], drive: Drive<'_>) -> Result<usize, Failure> {
+        let end = &self.end;
+        match self.waiting.next(&end.completions, &end.channel, batch, drive)? {
+            0 => Err(self.silence()),
+            count => Ok(count),
+        }
+    }
+
+    /// Waits for completions of a volley and counts them.
+    fn take(&mut self, drive: Drive<'_>) -> Result<(), Failure> {
+        let mut batch = [Completion::default(); BATCH];
+        let count = self.next(&mut batch, drive)?;
+        let taken = batch[..count].iter();
+        taken.into_iter().try_for_each(|one| self.volley.take(self.args, &self.end, one))
+    }
+
+    /// A WRITE there and one back, which is seen in memory.
+    fn write_trip(&mut self, drive: Drive<'_>) -> Result<(), Failure> {
+        while !self.volley.has_room(self.args, &self.end) {
+            self.take(drive)?;
+        }
+        self.volley.post(self.args, &self.end)?;
+        let expected = mark(self.volley.posted);
+        let (start, mut looks) = (clock::now(), 0u32);
+        while self.end.arrived_mark(PAIR)? != expected {
+            if self.args.polls_queue() {
+                self.volley.poll(self.args, &self.end)?;
+            }
+            drive()?;
+            looks = looks.wrapping_add(1);
+            if looks.is_multiple_of(LOOKS)
+                && clock::now().since(start) > self.waiting.patience.as_nanos() as u64
+            {
+                // A failed request explains more than silence.
+                self.volley.poll(self.args, &self.end)?;
+                return Err(self.silence());
+            }
+            std::hint::spin_loop();
+        }
+        Ok(())
+    }
+
+    /// A SEND there and one back.
+    fn send_trip(&mut self, drive: Drive<'_>) -> Result<(), Failure> {
+        while !self.volley.has_room(self.args, &self.end) {
+            self.take(drive)?;
+        }
+        self.volley.post(self.args, &self.end)?;
+        while self.volley.received < self.volley.posted {
+            self.take(drive)?;
+        }
+        Ok(())
+    }
+
+    /// A request and its completion.
+    fn plain_trip(&mut self, inline: Option<&[u8]>, drive: Drive<'_>) -> Result<(), Failure> {
+        self.post(PAIR, 1, inline)?;
+        let mut batch = [Completion::default()];
+        self.next(&mut batch, drive)?;
+        self.end.check(&batch[0])
+    }
+
+    fn silence(&self) -> Failure {
+        Failure::bad(format!(
+            "nothing has completed for {} s, after {} messages: the other end may have stopped, or \
+             --fault loses too much; --patience waits longer",
+            self.waiting.patience.as_secs(),
+            self.total()
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_count_ends_exactly_and_a_time_in_time() {
+        let start = clock::now();
+        assert!(Until::Count(2).goes_on(start, 1) && !Until::Count(2).goes_on(start, 2));
+        assert_eq!(Until::Count(40).room(32, 30), 10);
+        assert_eq!(Until::Time(1).room(32, 30), 32);
+        assert!(!Until::Time(0).goes_on(start, 0));
+    }
+
+    #[test]
+    fn times_beyond_the_limit_are_a_choice_of_all() {
+        let mut times = Times::new();
+        for time in 0..MOST_TIMES as u64 * 2 {
+            times.add(time);
+        }
+        assert_eq!(times.kept.len(), MOST_TIMES);
+        let late = times.kept.iter().filter(|time| **time >= MOST_TIMES as u64).count();
+        let share = late as f64 / MOST_TIMES as f64;
+        assert!((0.45..0.55).contains(&share), "half of them are of the second half: {share}");
+    }
+}
