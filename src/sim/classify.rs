@@ -1,6 +1,6 @@
 //! What a packet on the network is about, as far as counting needs it.
 
-use crate::wire::{Aeth, Headers, Message, Packet, Qpn, Rkey, SendTail, Service, Syndrome};
+use crate::wire::{Aeth, Headers, Message, Packet, Psn, Qpn, Rkey, SendTail, Service, Syndrome};
 
 use super::credits::{Begins, Told};
 use super::matrix::Row;
@@ -60,7 +60,7 @@ pub(super) fn classify(bytes: &[u8]) -> Option<Seen> {
         needs_receive,
         edges,
         begins: begins(&headers.message),
-        told: told(&headers.message),
+        told: told(headers.psn, &headers.message),
     })
 }
 
@@ -85,7 +85,7 @@ const fn begins(message: &Message) -> Begins {
     Begins { message: is_send || is_write || is_other, receive, reads }
 }
 
-fn told(message: &Message) -> Option<Told> {
+fn told(psn: Psn, message: &Message) -> Option<Told> {
     let (Message::Acknowledge(aeth)
     | Message::ReadResponseFirst(aeth)
     | Message::ReadResponseLast(aeth)
@@ -94,8 +94,12 @@ fn told(message: &Message) -> Option<Told> {
     else {
         return None;
     };
-    let Syndrome::Ack(credits) = aeth.syndrome else { return None };
-    Some(Told { finished: aeth.msn.value(), credits: credits.count() })
+    let finished = aeth.msn.value();
+    let Syndrome::Ack(credits) = aeth.syndrome else {
+        return Some(Told { reaches: psn.value(), is_refusal: true, finished, credits: None });
+    };
+    let credits = credits.count();
+    Some(Told { reaches: psn.add(1).value(), is_refusal: false, finished, credits })
 }
 
 impl Seen {
