@@ -1,10 +1,10 @@
 //! The addresses that pingpong programs tell each other: what is read is what was meant.
 
-// The program's own files, of which only what reads and writes addresses is used here.
-#[allow(dead_code)]
+// The program's own files.
+#[allow(dead_code, reason = "only what reads and writes addresses is used here")]
 #[path = "../../src/cli/pingpong/handshake.rs"]
 mod exchange;
-#[allow(dead_code)]
+#[allow(dead_code, reason = "as above")]
 #[path = "../../src/cli/pingpong/shared_handshake.rs"]
 mod shared;
 

@@ -98,10 +98,7 @@ impl QueuePair {
     /// Why a work request of this queue pair completed as it did, in sentences with the numbers of
     /// that moment. To be asked before the queue pair is reset or destroyed.
     pub fn explain(&self, completion: &Completion) -> Explanation {
-        match self.history() {
-            Ok(history) => words::explain_status(&history, completion.id, completion.status),
-            Err(error) => Explanation::unavailable(completion.status, &error),
-        }
+        Explanation::of_completion(self.history(), completion)
     }
 
     /// Why the queue pair went into error, if it was not the application that took it there: also

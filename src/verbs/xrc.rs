@@ -228,10 +228,7 @@ impl XrcTarget {
     /// Why a receive of a shared receive queue that this target took completed as it did; see
     /// [`QueuePair::explain`].
     pub fn explain(&self, completion: &Completion) -> Explanation {
-        match self.history() {
-            Ok(history) => words::explain_status(&history, completion.id, completion.status),
-            Err(error) => Explanation::unavailable(completion.status, &error),
-        }
+        Explanation::of_completion(self.history(), completion)
     }
 
     /// Why the target went into error, if it was not the application that took it there; see

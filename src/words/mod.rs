@@ -108,9 +108,21 @@ impl Explanation {
         }
     }
 
+    /// Why a work request completed as it did, from the history of its queue pair, if there is one.
+    #[cfg(not(loom))]
+    pub(crate) fn of_completion<E: std::error::Error>(
+        history: Result<History, E>,
+        completion: &crate::queue::Completion,
+    ) -> Self {
+        match history {
+            Ok(history) => explain_status(&history, completion.id, completion.status),
+            Err(error) => Self::unavailable(completion.status, &error),
+        }
+    }
+
     /// Nothing can be looked up.
     #[cfg(not(loom))]
-    pub(crate) fn unavailable(status: CompletionStatus, error: &dyn std::error::Error) -> Self {
+    fn unavailable(status: CompletionStatus, error: &dyn std::error::Error) -> Self {
         Self::new("unavailable", format!("{status} ({}): {error}", status as u8))
             .status(Some(status))
     }
