@@ -99,7 +99,9 @@ impl QueuePair {
     /// # use uroce::verbs::{self, Access, AddressVector, Psn, QKey, QueuePairKind};
     /// # use uroce::verbs::{QueuePairOptions, SendOperation};
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let device = verbs::open("lo")?;
+    /// # // Datagrams can be lost where others come and go at the same address.
+    /// # let options = uroce::software::DeviceOptions::at([127, 88, 14, 2].into());
+    /// # let device = verbs::Context::open(&options)?;
     /// # let domain = device.allocate_domain()?;
     /// # let completions = device.create_completion_queue(16)?;
     /// let options =

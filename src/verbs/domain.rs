@@ -157,7 +157,9 @@ impl ProtectionDomain {
     /// # use uroce::verbs::{self, Access, AddressVector, CompletionKind, Psn, QKey, QueuePairKind};
     /// # use uroce::verbs::{QueuePairOptions, SendOperation};
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let device = verbs::open("lo")?;
+    /// # // Datagrams can be lost where others come and go at the same address.
+    /// # let options = uroce::software::DeviceOptions::at([127, 88, 14, 1].into());
+    /// # let device = verbs::Context::open(&options)?;
     /// # let domain = device.allocate_domain()?;
     /// # let (ours, theirs) = (device.create_completion_queue(16)?, device.create_completion_queue(16)?);
     /// # let options = |completions| QueuePairOptions {
