@@ -40,6 +40,9 @@ use crate::wire::{ReceivedBurst, SentBurst};
 
 /// A turn looks for handed-over bursts no more often than this: it costs a system call.
 const LOOK: u64 = 10 * MICROSECOND;
+/// As [`LOOK`], when none has come for [`CALM`]: the kernel sorts arrivals right.
+const RARE_LOOK: u64 = 100 * MICROSECOND;
+const CALM: u64 = 10 * MILLISECOND;
 /// A guest tries this often whether the port has become free, and a process without descriptors
 /// whether it can accept connections again.
 const RETRY: u64 = 500 * MILLISECOND;
@@ -72,8 +75,8 @@ pub(super) struct Router {
     epoll: Local<OwnedFd>,
     pub(super) now: Instant,
     looked: Instant,
-    /// The last turn found nothing: one look at all descriptors is cheaper than asking each.
-    is_quiet: bool,
+    /// When another process last handed something over.
+    helped: Instant,
     /// The process had no descriptor left for a connection that waits; until then nobody looks at
     /// the slot's socket, which would not let the thread sleep.
     deaf_until: Option<Instant>,
@@ -127,7 +130,7 @@ impl SharedPort {
             slot,
             now: Instant::ZERO,
             looked: Instant::ZERO,
-            is_quiet: false,
+            helped: Instant::ZERO,
             deaf_until: None,
             epoll,
         };
@@ -149,13 +152,8 @@ impl SharedPort {
         link.receive(budget, &mut |burst| router.sort(burst, sink))
     }
 
-    /// What arrives from other processes and for groups, and if asked for, at the port.
-    fn look_around(
-        &mut self,
-        budget: usize,
-        port: bool,
-        sink: &mut dyn FnMut(&ReceivedBurst<'_>),
-    ) -> usize {
+    /// What arrives from other processes and for groups.
+    fn look_around(&mut self, budget: usize, sink: &mut dyn FnMut(&ReceivedBurst<'_>)) -> usize {
         let mut ready = [0; system::READY];
         let count = self.router.look(&mut ready);
         let socket = self.link.receive_socket().map(|socket| socket.as_raw_fd());
@@ -163,13 +161,13 @@ impl SharedPort {
         for descriptor in &ready[..count] {
             let budget = budget.saturating_sub(packets);
             let is_it = |socket: &Local<Socket>| socket.as_raw_fd() == *descriptor;
-            packets += if socket == Some(*descriptor) {
-                if port { self.receive_from_port(budget, sink) } else { 0 }
-            } else {
-                match self.groups.receive(budget, is_it, sink) {
-                    0 => self.router.receive_local(*descriptor, budget, sink),
-                    received => received,
-                }
+            if socket == Some(*descriptor) {
+                // What has come since the port was asked is the next turn's.
+                continue;
+            }
+            packets += match self.groups.receive(budget, is_it, sink) {
+                0 => self.router.receive_local(*descriptor, budget, sink),
+                received => received,
             };
         }
         packets
@@ -379,6 +377,14 @@ impl Router {
         }
     }
 
+    /// Whether it is time to look at all descriptors. A guest gets everything through them.
+    fn should_look(&self) -> bool {
+        let calm = self.now.since(self.helped) >= CALM;
+        let interval = if calm { RARE_LOOK } else { LOOK };
+        let guest = matches!(self.role, Role::Guest(..));
+        guest || self.now.since(self.looked) >= interval
+    }
+
     /// Descriptors of the set that are readable now, written to `ready`; returns how many.
     fn look(&mut self, ready: &mut [RawFd; system::READY]) -> usize {
         self.looked = self.now;
@@ -446,6 +452,9 @@ impl Router {
             Arrival::Index(report) => reports.push(report),
             Arrival::Burst(_) | Arrival::Nonsense => add(&counters.misdirected, 1),
         });
+        if packets > 0 {
+            self.helped = self.now;
+        }
         for report in reports {
             self.note(report);
         }
@@ -486,14 +495,10 @@ impl Port for SharedPort {
     }
 
     fn receive(&mut self, budget: usize, sink: &mut dyn FnMut(&ReceivedBurst<'_>)) -> usize {
-        let quiet = self.router.is_quiet;
-        let mut packets = if quiet { 0 } else { self.receive_from_port(budget, sink) };
-        let guest = matches!(self.router.role, Role::Guest(..));
-        let is_due = guest || self.router.now.since(self.router.looked) >= LOOK;
-        if packets < budget && (quiet || is_due) {
-            packets += self.look_around(budget - packets, quiet, sink);
+        let mut packets = self.receive_from_port(budget, sink);
+        if packets < budget && self.router.should_look() {
+            packets += self.look_around(budget - packets, sink);
         }
-        self.router.is_quiet = packets == 0;
         self.maintain();
         packets
     }

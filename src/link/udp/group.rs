@@ -17,7 +17,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use socket2::Socket;
 
 use super::open::{self, UdpOptions};
-use super::receive::{BATCH, ReceiveBatch};
+use super::receive::ReceiveBatch;
 use super::{deliver, sys};
 use crate::link::{JoinError, LinkStatistics};
 use crate::wire::ReceivedBurst;
@@ -121,10 +121,10 @@ impl<S: AsFd> Member<S> {
         statistics: &mut LinkStatistics,
         sink: &mut dyn FnMut(&ReceivedBurst<'_>),
     ) -> usize {
-        let mut packets = 0;
-        while packets < budget {
-            let wanted = BATCH.min(budget - packets);
-            let count = batch.fetch(self.socket.as_fd(), wanted);
+        let (mut packets, mut more) = (0, true);
+        while more && packets < budget {
+            let count;
+            (count, more) = batch.fetch(self.socket.as_fd(), budget - packets);
             for index in 0..count {
                 let datagram = batch.datagram(index);
                 if let Some(dropped) = datagram.control.dropped {
@@ -133,9 +133,6 @@ impl<S: AsFd> Member<S> {
                 }
                 // One that is discarded counts too: a flood of them must not keep us here.
                 packets += deliver(&datagram, self.group, statistics, sink).max(1);
-            }
-            if count < wanted {
-                break;
             }
         }
         packets

@@ -26,7 +26,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 use socket2::Socket;
 
-use self::receive::{BATCH, Datagram, ReceiveBatch};
+use self::receive::{Datagram, ReceiveBatch};
 use self::send::{Cut, MAX_BURST_BYTES, MAX_SEGMENTS};
 use self::sender::Sender;
 use super::{JoinError, Link, LinkStatistics, is_sendable};
@@ -191,10 +191,10 @@ impl Port for UdpLink {
         // A flood to a group, which anybody can send, must leave room for connections.
         let mut packets = self.groups.receive(budget.div_ceil(2), |_| true, sink);
         let Some(receiver) = &mut self.receiver else { return packets };
-        let (mut bytes, mut is_deep) = (0, false);
-        while packets < budget {
-            let wanted = BATCH.min(budget - packets);
-            let count = receiver.batch.fetch(receiver.socket.as_fd(), wanted);
+        let (mut bytes, mut more) = (0, true);
+        while more && packets < budget {
+            let count;
+            (count, more) = receiver.batch.fetch(receiver.socket.as_fd(), budget - packets);
             for index in 0..count {
                 receiver.note_drops(index, &mut self.statistics.overflowed);
                 let datagram = receiver.batch.datagram(index);
@@ -204,12 +204,8 @@ impl Port for UdpLink {
                 // One that is discarded counts too: a flood of them must not keep us here.
                 packets += delivered.max(1);
             }
-            is_deep = count == BATCH;
-            if count < wanted {
-                break;
-            }
         }
-        receiver.look(is_deep || bytes >= MUCH);
+        receiver.look(more || bytes >= MUCH);
         packets
     }
 

@@ -10,9 +10,16 @@ use std::ptr;
 use super::control::{Control, Received};
 
 /// Datagrams in one call: more gain nothing, because a merged one already holds many packets.
-pub(super) const BATCH: usize = 16;
+const BATCH: usize = 16;
 /// Bytes for one datagram: no IP packet is larger, merged or not.
 const BUFFER: usize = 65_536;
+/// From one buffer to the next: a power of two would bring all into the same few places of the
+/// processor's caches.
+const STRIDE: usize = BUFFER + 17 * 64;
+/// Datagrams that a call asks for when little is waiting or they are large.
+const FEW: usize = 4;
+/// Bytes that shall lie in the nearest cache between a call and the look at them.
+const MUCH: usize = 64 * 1024;
 
 /// Buffers for one call, made once.
 pub(super) struct ReceiveBatch {
@@ -21,6 +28,8 @@ pub(super) struct ReceiveBatch {
     names: Box<[libc::sockaddr_storage]>,
     controls: Box<[Control]>,
     bytes: Box<[u8]>,
+    /// What the next call asks for: the more, the more small datagrams were waiting.
+    appetite: usize,
 }
 
 // SAFETY: the raw pointers in headers and vectors point into the other boxes of the same value,
@@ -54,7 +63,8 @@ impl ReceiveBatch {
             vectors: vec![vector; BATCH].into(),
             names: vec![name; BATCH].into(),
             controls: vec![Control::new(); BATCH].into(),
-            bytes: vec![0; BATCH * BUFFER].into(),
+            bytes: vec![0; BATCH * STRIDE].into(),
+            appetite: FEW,
         }
     }
 
@@ -79,8 +89,18 @@ impl ReceiveBatch {
         usize::try_from(result).map_err(|_| io::Error::last_os_error())
     }
 
-    /// Receives up to `wanted` datagrams; 0 when none waits.
-    pub(super) fn fetch(&mut self, socket: BorrowedFd<'_>, wanted: usize) -> usize {
+    /// Receives up to `wanted` datagrams, or fewer; 0 when none waits. Also tells whether more may
+    /// be waiting.
+    pub(super) fn fetch(&mut self, socket: BorrowedFd<'_>, wanted: usize) -> (usize, bool) {
+        let wanted = wanted.min(self.appetite);
+        let count = self.fetch_all(socket, wanted);
+        let bytes: usize = self.headers[..count].iter().map(|header| header.msg_len as usize).sum();
+        let is_full = count == wanted;
+        self.appetite = if is_full && bytes < MUCH { BATCH } else { FEW };
+        (count, is_full)
+    }
+
+    fn fetch_all(&mut self, socket: BorrowedFd<'_>, wanted: usize) -> usize {
         // An error other than "nothing waits" is one that ICMP left on the socket: it is told
         // once, and the datagrams are behind it.
         let attempts = [(); 2];
@@ -95,7 +115,7 @@ impl ReceiveBatch {
     }
 
     fn prepare(&mut self, wanted: usize) {
-        let buffers = self.bytes.chunks_exact_mut(BUFFER);
+        let buffers = self.bytes.chunks_exact_mut(STRIDE);
         let parts = self.vectors.iter_mut().zip(buffers).zip(&mut self.names);
         let parts = parts.zip(&mut self.controls).zip(&mut self.headers);
         for ((((vector, buffer), name), control), header) in parts.take(wanted) {
@@ -120,7 +140,7 @@ impl ReceiveBatch {
         let control_length = header.msg_hdr.msg_controllen as usize;
         Datagram {
             source: address_of(&self.names[index]),
-            bytes: &self.bytes[index * BUFFER..index * BUFFER + length],
+            bytes: &self.bytes[index * STRIDE..index * STRIDE + length],
             control: self.controls[index].read(control_length),
             truncated: header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
         }
