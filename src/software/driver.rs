@@ -4,7 +4,7 @@
 //! ```text
 //!  post, poll ──▶ try the lock ──▶ turn ──▶ effects, outside the lock
 //!  control    ──▶ wait for it  ──▶ change ─▶ turn ─▶ effects
-//!  thread     ──▶ somebody polls? ── yes: look again in 50 µs
+//!  thread     ──▶ somebody polls? ── yes: look again in 50 µs, later 400
 //!                        └─ no: turn ─▶ more? again ─▶ sleep on link, alarm, event
 //! ```
 
@@ -31,6 +31,11 @@ use crate::time::{Instant, MICROSECOND};
 const GRACE: u64 = 50 * MICROSECOND;
 /// As [`GRACE`], after a post.
 const GRACE_AFTER_POST: u64 = 5 * MICROSECOND;
+/// The longest that the thread keeps out between two looks at an application that polls without end.
+/// Each look takes a processor from somebody, and ends a time slice.
+const LONG_GRACE: u64 = 8 * GRACE;
+/// After a turn that moved so many packets it is later than when the turn began.
+const LONG_TURN: usize = 16;
 /// The thread goes on looking for so long after something was moved, if there are processors to
 /// spare.
 const SPIN: u64 = 50 * MICROSECOND;
@@ -165,20 +170,22 @@ impl Driver {
         let mut effects = Effects::default();
         let outcome = self.turns.run(ROUNDS, |core| {
             let now = clock::now();
-            self.assisting_turn(core, now, &mut effects);
-            self.note_presence(now, polling);
+            let turn = self.assisting_turn(core, now, &mut effects);
+            let is_long = turn.report.received + turn.report.sent >= LONG_TURN;
+            self.note_presence(if is_long { clock::now() } else { now }, polling);
         });
         self.finish(outcome, &mut effects);
     }
 
     /// A turn in a call of the application's.
-    fn assisting_turn(&self, core: &mut Core, now: Instant, effects: &mut Effects) {
+    fn assisting_turn(&self, core: &mut Core, now: Instant, effects: &mut Effects) -> Turn {
         let turn = self.turn(core, now, effects);
         self.due.store(turn.due.as_nanos(), Ordering::Relaxed);
         if let Some(alarm) = &mut core.alarm {
             // If the application does not come back, the thread takes over.
             alarm.no_later_than(turn.due.max(now + GRACE), now);
         }
+        turn
     }
 
     /// One bounded turn, under the lock.
@@ -305,7 +312,8 @@ impl Driver {
         let polled = Instant::from_nanos(self.polled.load(Ordering::Relaxed));
         let since = clock::now().since(polled);
         if polled != Instant::ZERO && since < GRACE {
-            return self.stand_by(thread, GRACE - since);
+            let wait = thread.keep_out(GRACE - since);
+            return self.stand_by(thread, wait);
         }
         let mut last = None;
         let effects = &mut thread.effects;
@@ -320,11 +328,15 @@ impl Driver {
         });
         self.finish(outcome, &mut thread.effects);
         match last {
-            // Somebody else has the lock.
-            None => self.stand_by(thread, GRACE),
+            // Somebody else has the lock, perhaps for a long turn.
+            None => {
+                let wait = thread.keep_out(GRACE);
+                return self.stand_by(thread, wait);
+            }
             Some(_) if outcome == Outcome::Unfinished => {}
             Some((now, turn)) => self.pause(thread, now, turn),
         }
+        thread.kept_out = 0;
     }
 
     /// After a turn without bells left: sleeps, or goes on at once.
@@ -371,9 +383,19 @@ struct Thread {
     /// When a turn last moved something.
     moved: Instant,
     spinning: Option<Spinning>,
+    /// How long it has kept out last, 0 before it ran a turn.
+    kept_out: u64,
 }
 
 impl Thread {
+    /// How long to keep out if the application's presence lasts for `rest`: from time to time
+    /// longer while it polls, but not after a mere post.
+    fn keep_out(&mut self, rest: u64) -> u64 {
+        let polls = rest > GRACE_AFTER_POST;
+        self.kept_out = if polls { (self.kept_out * 2).clamp(GRACE, LONG_GRACE) } else { 0 };
+        self.kept_out.max(rest)
+    }
+
     /// Whether to look again at once although there is nothing to do.
     fn spins(&mut self, now: Instant) -> bool {
         if now.since(self.moved) >= SPIN {
