@@ -40,17 +40,21 @@ struct Run {
 const NO_QUEUE: Xrceth = Xrceth { reserved: 0, srqn: Srqn::new(0) };
 
 impl Engine {
-    /// One turn: doorbells, receive burst, deadlines, transmit burst. `budget` bounds the packets
-    /// in each direction.
+    /// One turn: doorbells, receive burst, deadlines, transmit burst. `budget` bounds the packets in
+    /// each direction.
+    ///
+    /// One burst of what was posted goes out before anything is received: whoever waits for it
+    /// should not wait for that too.
     pub fn turn(&mut self, now: Instant, port: &mut dyn Port, budget: usize) -> TurnReport {
         self.turn += 1;
-        self.take_doorbells(now);
+        let rung = self.take_doorbells(now);
         self.release_held();
+        let mut sent = if rung && self.has_ready() { self.transmit(now, port, 1) } else { 0 };
         self.pressed = port.is_pressed();
         let received = port.receive(budget, &mut |burst| self.handle_burst(now, burst));
         self.note_unreachable(now, port);
         self.handle_deadlines(now);
-        let sent = port.transmit(budget, &mut |slot| self.poll_transmit(now, slot));
+        sent += self.transmit(now, port, budget.saturating_sub(sent));
         let holds = !self.held.is_empty();
         let hold_end = if holds { now + ACK_HOLD } else { Instant::NEVER };
         TurnReport {
@@ -72,11 +76,19 @@ impl Engine {
         !self.held.is_empty()
     }
 
-    fn take_doorbells(&mut self, now: Instant) {
+    fn transmit(&mut self, now: Instant, port: &mut dyn Port, budget: usize) -> usize {
+        port.transmit(budget, &mut |slot| self.poll_transmit(now, slot))
+    }
+
+    /// Returns whether there were any.
+    fn take_doorbells(&mut self, now: Instant) -> bool {
         let doorbells = Arc::clone(&self.doorbells);
+        let mut any = false;
         doorbells.collect(|slot| {
+            any = true;
             self.with_pair(slot as u32, now, |pair, ctx| pair.handle_doorbell(ctx));
         });
+        any
     }
 
     /// Acknowledgements that were held during the last turn may leave in this one, behind what the
