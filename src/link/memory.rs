@@ -16,7 +16,7 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use crossbeam::queue::ArrayQueue;
 
@@ -133,7 +133,8 @@ impl Bell {
 /// What all ends share.
 struct Hub {
     inboxes: Vec<Inbox>,
-    pool: ArrayQueue<Box<Slot>>,
+    /// The slot that was given back last is taken first: the processor still has it in its cache.
+    pool: Mutex<Vec<Box<Slot>>>,
 }
 
 impl Hub {
@@ -143,8 +144,16 @@ impl Hub {
 
     /// Puts a slot back where the next sender finds it.
     fn recycle(&self, slot: Box<Slot>) {
-        let returned = self.pool.push(slot);
-        debug_assert!(returned.is_ok(), "the pool has room for every slot that exists");
+        self.pool().push(slot);
+    }
+
+    /// A slot that nobody uses.
+    fn take(&self) -> Option<Box<Slot>> {
+        self.pool().pop()
+    }
+
+    fn pool(&self) -> MutexGuard<'_, Vec<Box<Slot>>> {
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -189,7 +198,7 @@ pub fn hub(addresses: &[IpAddr], options: &MemoryOptions) -> io::Result<Vec<Memo
         .map(|address| inbox(*address, queue, options.descriptor))
         .collect::<io::Result<_>>()?;
     let slots = addresses.len() * (queue + 2);
-    let pool = ArrayQueue::new(slots.max(1));
+    let pool = Mutex::new(Vec::with_capacity(slots));
     let hub = Hub { inboxes, pool };
     for _ in 0..slots {
         hub.recycle(empty_slot(capabilities.max_burst_bytes));
@@ -273,7 +282,7 @@ impl MemoryLink {
     fn send_to_group(&self, slot: Box<Slot>) {
         let group = slot.burst.flow.destination;
         for inbox in self.hub.inboxes.iter().filter(|inbox| inbox.has_joined(group)) {
-            let Some(mut copy) = self.hub.pool.pop() else { break };
+            let Some(mut copy) = self.hub.take() else { break };
             copy.burst = slot.burst;
             copy.bytes[..slot.burst.length].copy_from_slice(&slot.bytes[..slot.burst.length]);
             if let Err(copy) = inbox.push(copy) {
@@ -322,7 +331,7 @@ impl Port for MemoryLink {
     ) -> usize {
         let mut packets = 0;
         while packets < budget
-            && let Some(mut slot) = self.hub.pool.pop()
+            && let Some(mut slot) = self.hub.take()
         {
             let Some(burst) = fill(&mut slot.bytes) else {
                 self.hub.recycle(slot);

@@ -66,21 +66,76 @@ unsafe fn store_last(target: *mut u8, bytes: &[u8]) {
     }
 }
 
+/// Copies without order between the bytes.
+///
+/// Not `rep movsb`: where the target lies a few bytes behind the source's place in its page, as the
+/// payload behind a header does, that runs at 3 to 10 GB/s on processors on which these loops run at
+/// 45 to 80 (Zen 4).
+///
+/// # Safety
+/// As [`copy_in`].
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 unsafe fn bulk_copy(target: *mut u8, source: *const u8, length: usize) {
-    /// From here on the string instruction beats the loop.
-    const STRING_COPY: usize = 512;
-    if length >= STRING_COPY {
-        // SAFETY: the caller vouches for both ranges. The direction flag is clear by the ABI.
-        unsafe {
-            std::arch::asm!(
-                "rep movsb",
-                inout("rcx") length => _, inout("rdi") target => _, inout("rsi") source => _,
-                options(nostack, preserves_flags)
-            );
+    /// Bytes that one step of the wide loop moves.
+    const STEP: usize = 128;
+    let wide = if length >= STEP && std::arch::is_x86_feature_detected!("avx") {
+        length - length % STEP
+    } else {
+        0
+    };
+    // SAFETY: the caller vouches for both ranges, which are cut in two; the processor has AVX if
+    // there is anything for the loop that needs it.
+    unsafe {
+        if wide > 0 {
+            copy_steps(target, source, wide);
         }
-        return;
+        copy_rest(target.add(wide), source.add(wide), length - wide);
     }
+}
+
+/// Copies a multiple of 128 bytes.
+///
+/// # Safety
+/// As [`copy_in`]; the processor must have AVX, and `length` be a multiple of 128 and not 0.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[target_feature(enable = "avx")]
+unsafe fn copy_steps(target: *mut u8, source: *const u8, length: usize) {
+    // SAFETY: the caller vouches for both ranges; each step moves on by what it copied until
+    // nothing is left.
+    unsafe {
+        std::arch::asm!(
+            "2:",
+            "vmovups {first}, [{source}]",
+            "vmovups {second}, [{source} + 32]",
+            "vmovups {third}, [{source} + 64]",
+            "vmovups {fourth}, [{source} + 96]",
+            "vmovups [{target}], {first}",
+            "vmovups [{target} + 32], {second}",
+            "vmovups [{target} + 64], {third}",
+            "vmovups [{target} + 96], {fourth}",
+            "sub {source}, -128",
+            "sub {target}, -128",
+            "sub {left}, 128",
+            "jnz 2b",
+            "vzeroupper",
+            left = inout(reg) length => _,
+            source = inout(reg) source => _,
+            target = inout(reg) target => _,
+            first = out(ymm_reg) _,
+            second = out(ymm_reg) _,
+            third = out(ymm_reg) _,
+            fourth = out(ymm_reg) _,
+            options(nostack)
+        );
+    }
+}
+
+/// Copies any number of bytes, 16 at a time.
+///
+/// # Safety
+/// As [`copy_in`].
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+unsafe fn copy_rest(target: *mut u8, source: *const u8, length: usize) {
     // SAFETY: the caller vouches for both ranges; each step moves on by what it copied and stops
     // when less than its width is left.
     unsafe {
@@ -142,7 +197,7 @@ mod tests {
     #[test]
     fn every_length_and_alignment_is_copied_and_nothing_beside_it() {
         let source: Vec<u8> = (0..700_usize).map(|i| (i * 7 + 1) as u8).collect();
-        for length in (0..90).chain([511, 512, 513, 650]) {
+        for length in (0..90).chain([127, 128, 129, 255, 256, 511, 512, 513, 650]) {
             for offset in 0..17 {
                 let mut target = vec![0xee_u8; 720];
                 // SAFETY: offset + length stays inside the vector.
