@@ -24,6 +24,8 @@ const MIN_WINDOW: u64 = 32 * 1024;
 const MAX_WINDOW: u64 = 4 * 1024 * 1024;
 /// Growth for each window that is acknowledged.
 const GROWTH: u64 = 32 * 1024;
+/// So much slower it grows about the size at which something was lost last.
+const CAUTION: u64 = 32;
 const MIN_PROBE: u64 = 200 * MICROSECOND;
 /// Before the first measurement.
 const FIRST_PROBE: u64 = MILLISECOND;
@@ -38,6 +40,8 @@ pub(crate) struct Path {
     destination: IpAddr,
     users: u32,
     window: u64,
+    /// The window when something was lost last.
+    lost_at: u64,
     in_flight: u64,
     smoothed_rtt: Option<u64>,
     /// No second reduction for losses of the same time.
@@ -58,6 +62,7 @@ impl Path {
             notices: None,
             users: 0,
             window: INITIAL_WINDOW,
+            lost_at: 0,
             in_flight: 0,
             smoothed_rtt: None,
             reduced_at: None,
@@ -99,9 +104,13 @@ impl Path {
         self.window
     }
 
-    /// So much was acknowledged without loss.
+    /// So much was acknowledged without loss. What is lost is mostly what a full socket buffer could
+    /// not take, whose size does not change: about the window of the last loss it grows slowly, or
+    /// there would be a loss every few round trips.
     pub(crate) fn grow(&mut self, acknowledged: u64) {
-        let step = GROWTH * acknowledged / self.window.max(1);
+        let near = (self.lost_at * 7 / 8..self.lost_at * 9 / 8).contains(&self.window);
+        let growth = if near { GROWTH / CAUTION } else { GROWTH };
+        let step = growth * acknowledged / self.window.max(1);
         self.window = (self.window + step).min(MAX_WINDOW);
     }
 
@@ -112,6 +121,7 @@ impl Path {
             return;
         }
         self.reduced_at = Some(now);
+        self.lost_at = self.window;
         self.window = (self.window * 7 / 10).max(MIN_WINDOW);
     }
 

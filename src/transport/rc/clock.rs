@@ -29,6 +29,10 @@ pub(super) struct RetryClock {
     backoff: u32,
     /// One packet was sent again to provoke an answer; the rest waits for it.
     probing: bool,
+    /// The packet that shall go out once more although nothing says yet that it was lost.
+    repeat: Option<Psn>,
+    /// The packet that has gone out so, and what its answer has to tell.
+    repeated: Option<Psn>,
     /// The next packet must ask for an acknowledgement.
     ask: bool,
     /// A round trip being measured.
@@ -130,7 +134,7 @@ impl RetryClock {
     pub(super) fn may_send(&self, at_oldest: bool) -> Result<(), Blocked> {
         if self.rnr_until.is_some() {
             Err(Blocked::ReceiverNotReady)
-        } else if self.probing && !at_oldest {
+        } else if self.probing && !(at_oldest && self.repeated.is_none()) {
             Err(Blocked::Probing)
         } else {
             Ok(())
@@ -178,6 +182,7 @@ impl RetryClock {
     ) {
         self.reload(base);
         self.probing = false;
+        self.forget_repeat();
         self.rnr_until = None;
         self.stepped_back_at = None;
         self.acknowledged = true;
@@ -267,6 +272,38 @@ impl RetryClock {
     pub(super) fn probe_interval(&self, base: &Base, ctx: &Context<'_>) -> u64 {
         let path = base.peer.map(|peer| ctx.paths.get(peer.path));
         path.map_or(0, |path| path.probe_interval(self.backoff).min(MAX_PROBE))
+    }
+
+    /// The oldest packet goes out once more, and asks; what was sent behind it still counts as
+    /// under way. An answer is late far more often than a packet is lost.
+    pub(super) fn probe_in_place(&mut self, base: &Base, ctx: &Context<'_>, oldest: Psn) {
+        self.probe(base, ctx);
+        self.forget_sample();
+        self.repeat = Some(oldest);
+        self.repeated = None;
+    }
+
+    /// Whether the packet has gone out once more already, without an answer.
+    pub(super) fn has_repeated(&self, psn: Psn) -> bool {
+        self.repeated == Some(psn)
+    }
+
+    /// The packet that shall go out once more now.
+    pub(super) fn repeat(&self) -> Option<Psn> {
+        self.repeat
+    }
+
+    /// It has gone out.
+    pub(super) fn repeated(&mut self, psn: Psn) {
+        self.ask = false;
+        self.repeat = None;
+        self.repeated = Some(psn);
+    }
+
+    /// What was sent is no longer under way.
+    pub(super) fn forget_repeat(&mut self) {
+        self.repeat = None;
+        self.repeated = None;
     }
 
     /// One packet goes out again, and asks.

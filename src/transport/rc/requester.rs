@@ -113,6 +113,7 @@ pub(crate) struct Requester {
 /// The next packet to send.
 struct Next {
     index: usize,
+    psn: Psn,
     headers: Headers,
     payload: usize,
     offset: u32,
@@ -260,6 +261,9 @@ impl Requester {
         if !matches!(state, QueuePairState::Rts | QueuePairState::Sqd) {
             return Err(Blocked::State);
         }
+        if let Some(psn) = self.clock.repeat() {
+            return self.repetition(base, psn);
+        }
         self.clock.may_send(self.next == self.oldest)?;
         while self.next == self.end {
             self.start(base, ctx, state)?;
@@ -282,6 +286,19 @@ impl Requester {
         next.cost = self.cost_of(entry, packet, next.psns);
         let fills = self.check_window(base, ctx, next.cost)?;
         next.headers.ack_request |= (fills || limited) && !entry.needs_response();
+        Ok(next)
+    }
+
+    /// A packet that goes out once more and asks whether it had arrived. It has its place in the
+    /// window already.
+    fn repetition(&self, base: &Base, psn: Psn) -> Result<Next, Blocked> {
+        let index = self.index_at(psn).ok_or(Blocked::Idle)?;
+        let entry = &self.outstanding[index];
+        if entry.failure.is_some() {
+            return Err(Blocked::Failed);
+        }
+        let mut next = build(base, entry, index, psn.distance_from(entry.first), psn);
+        next.headers.ack_request = true;
         Ok(next)
     }
 
@@ -379,6 +396,9 @@ impl Requester {
 
     fn sent(&mut self, base: &Base, ctx: &mut Context<'_>, next: &Next) {
         let Some(peer) = &base.peer else { return };
+        if self.clock.repeat() == Some(next.psn) {
+            return self.sent_once_more(ctx, next);
+        }
         ctx.path(peer.path).charge(next.cost);
         ctx.count(Counter::SentPackets);
         let again = self.next.is_before(self.highest);
@@ -404,6 +424,15 @@ impl Requester {
         self.clock.sent(base, ctx, psn, answered && !again);
     }
 
+    fn sent_once_more(&mut self, ctx: &mut Context<'_>, next: &Next) {
+        ctx.count(Counter::SentPackets);
+        ctx.count(Counter::RetransmittedPackets);
+        let kind = PacketKind::of(&next.headers.message);
+        ctx.history.sent(ctx.now, kind, next.psn, next.psns, true);
+        self.clock.attempt.sent(true);
+        self.clock.repeated(next.psn);
+    }
+
     /// Steps back to the oldest unacknowledged packet. What is in flight counts as lost.
     pub(super) fn go_back(&mut self, base: &Base, ctx: &mut Context<'_>) {
         let Some(peer) = &base.peer else { return };
@@ -413,6 +442,7 @@ impl Requester {
         self.reads_in_flight = 0;
         self.unasked_cost = 0;
         self.clock.forget_sample();
+        self.clock.forget_repeat();
         ctx.ready.push(base.slot);
     }
 
@@ -472,7 +502,7 @@ fn build(base: &Base, entry: &Outstanding, index: usize, packet: u32, psn: Psn) 
             length: part.length,
         };
         let headers = base.request(entry.shared, Message::ReadRequest(reth), psn);
-        return Next { index, headers, payload: 0, offset: 0, psns: part.packets, cost: 0 };
+        return Next { index, psn, headers, payload: 0, offset: 0, psns: part.packets, cost: 0 };
     }
     let piece = entry.shape.piece(packet);
     let message = message_of(&entry.operation, entry.shape.length, &piece);
@@ -481,5 +511,5 @@ fn build(base: &Base, entry: &Outstanding, index: usize, packet: u32, psn: Psn) 
     headers.ack_request = piece.last && !entry.shape.class.has_response();
     headers.solicited = piece.last && entry.flags.solicited && consumes_receive(&entry.operation);
     let payload = if is_atomic { 0 } else { piece.length as usize };
-    Next { index, headers, payload, offset: piece.offset, psns: 1, cost: 0 }
+    Next { index, psn, headers, payload, offset: piece.offset, psns: 1, cost: 0 }
 }

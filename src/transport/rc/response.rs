@@ -103,6 +103,8 @@ impl Requester {
         if at == self.oldest {
             return;
         }
+        // Its answer would tell of what was sent behind it, had that arrived.
+        let is_alone = self.clock.has_repeated(self.oldest) && at == self.oldest.next();
         let charged_end = if self.next.is_before(at) { self.next } else { at };
         let acknowledged = self.cost_between(self.oldest, charged_end);
         ctx.path(peer.path).grow(acknowledged);
@@ -113,6 +115,10 @@ impl Requester {
         }
         let waiting = self.is_waiting();
         self.clock.progress(base, ctx, at, waiting);
+        if is_alone && self.next != at {
+            self.note_loss(base, ctx);
+            self.go_back(base, ctx);
+        }
         ctx.ready.push(base.slot);
     }
 
@@ -393,10 +399,26 @@ impl Requester {
                 Due::Probe => {
                     ctx.count(Counter::Probe);
                     self.record(ctx, TimerKind::Probe, self.clock.probe_interval(base, ctx));
-                    self.send_again(base, ctx);
+                    self.on_probe(base, ctx);
                 }
                 Due::AckTimeout => self.on_ack_timeout(base, ctx),
             }
+        }
+    }
+
+    /// The first time that nothing is heard the answer is more likely late than lost: the oldest
+    /// packet asks again, and the answer shows. The responses to READs and atomics are many or
+    /// cost much; they are asked for anew, from the one that is missing.
+    fn on_probe(&mut self, base: &Base, ctx: &mut Context<'_>) {
+        let entry = self.index_at(self.oldest).map(|index| &self.outstanding[index]);
+        let is_plain =
+            entry.is_some_and(|entry| !entry.needs_response() && entry.failure.is_none());
+        let is_under_way = self.next != self.oldest;
+        if is_plain && is_under_way && !self.clock.has_repeated(self.oldest) {
+            self.clock.probe_in_place(base, ctx, self.oldest);
+            ctx.ready.push(base.slot);
+        } else {
+            self.send_again(base, ctx);
         }
     }
 
