@@ -1,9 +1,11 @@
 //! The end that asks: posts, waits, and takes the times.
 
+use std::collections::VecDeque;
+
 use uroce::rng::Rng;
 use uroce::software::clock;
 use uroce::time::Instant;
-use uroce::verbs::{Completion, Payload, SendFlags, SendOperation, SendRequest};
+use uroce::verbs::{Completion, Payload, SendFlags, SendOperation, SendRequest, Sge};
 
 use super::PerfArgs;
 use super::end::End;
@@ -14,8 +16,8 @@ use crate::cli::waiting::Waiting;
 
 /// Completions that are taken at once.
 pub(super) const BATCH: usize = 64;
-/// Requests that are posted at once.
-const POSTS: usize = 32;
+/// Requests that are posted at once at most.
+pub(super) const POSTS: usize = 32;
 /// Times that are kept; of more, a random choice.
 const MOST_TIMES: usize = 1 << 20;
 /// Looks at memory between two at the clock.
@@ -92,17 +94,19 @@ pub(super) struct Asker<'a> {
     volley: Volley,
     /// Messages of each queue pair so far.
     pub(super) messages: Vec<u64>,
+    /// The place of each queue pair's next message.
+    posted: Vec<usize>,
 }
 
 impl<'a> Asker<'a> {
     /// An end that is connected.
     pub(super) fn new(args: &'a PerfArgs, end: End) -> Result<Self, Failure> {
-        let messages = vec![0; end.pairs.len()];
+        let (messages, posted) = (vec![0; end.pairs.len()], vec![0; end.pairs.len()]);
         end.fill_sources(true)?;
         if args.is_answered_by_send(&end.row) {
             post_receives(&end, PAIR, args.receives())?;
         }
-        Ok(Self { args, end, waiting: args.waiting(), volley: Volley::default(), messages })
+        Ok(Self { args, end, waiting: args.waiting(), volley: Volley::default(), messages, posted })
     }
 
     /// Messages of all queue pairs so far.
@@ -110,20 +114,28 @@ impl<'a> Asker<'a> {
         self.messages.iter().sum()
     }
 
-    /// Keeps every queue pair full until the slice ends, and waits for what is under way.
+    /// Keeps as many messages under way as are allowed until the slice ends, and waits for them.
+    /// Queue pairs with room come in turn.
     pub(super) fn bandwidth(&mut self, until: Until, drive: Drive<'_>) -> Result<Moved, Failure> {
         let mut free = vec![self.args.depth as usize; self.end.pairs.len()];
+        let mut with_room: VecDeque<usize> = (0..free.len()).collect();
         let mut batch = [Completion::default(); BATCH];
         let inline = self.inline()?;
+        let most = self.args.under_way() as u64;
         let (mut started, mut done) = (0, 0);
         let start = clock::now();
         loop {
-            for (pair, free) in free.iter_mut().enumerate() {
-                while *free > 0 && until.goes_on(start, started) {
-                    let count = until.room(POSTS.min(*free), started);
-                    self.post(pair, count, inline.as_deref())?;
-                    *free -= count;
-                    started += count as u64;
+            while started - done < most
+                && until.goes_on(start, started)
+                && let Some(pair) = with_room.pop_front()
+            {
+                let room = free[pair].min((most - (started - done)) as usize);
+                let count = until.room(self.args.posted_at_once().min(room), started);
+                self.post(pair, count, inline.as_deref())?;
+                free[pair] -= count;
+                started += count as u64;
+                if free[pair] > 0 {
+                    with_room.push_back(pair);
                 }
             }
             if done == started {
@@ -133,6 +145,9 @@ impl<'a> Asker<'a> {
             for completion in &batch[..count] {
                 self.end.check(completion)?;
                 let pair = completion.id as usize;
+                if free[pair] == 0 {
+                    with_room.push_back(pair);
+                }
                 free[pair] += 1;
                 self.messages[pair] += 1;
                 done += 1;
@@ -175,24 +190,48 @@ impl<'a> Asker<'a> {
         self.args.is_inline(&self.end.row).then(|| self.end.copy_of_source(0)).transpose()
     }
 
-    /// Posts `count` equal requests with one call.
-    fn post(&self, pair: usize, count: usize, inline: Option<&[u8]>) -> Result<(), Failure> {
+    /// Posts `count` requests with one call, for the next places of the memory.
+    fn post(&mut self, pair: usize, count: usize, inline: Option<&[u8]>) -> Result<(), Failure> {
         let end = &self.end;
-        let (operation, segment) = match end.row.operation {
-            Operation::Write => (SendOperation::Write(end.remote_target(pair)), end.source(0)),
-            Operation::Send => (SendOperation::Send, end.source(0)),
-            Operation::Read => (SendOperation::Read(end.remote_source()), end.target(pair)),
+        let first = self.posted[pair];
+        let segments: [[Sge; 1]; POSTS] =
+            std::array::from_fn(|index| [self.local(pair, self.place(first, index))]);
+        let requests: [SendRequest<'_>; POSTS] = std::array::from_fn(|index| SendRequest {
+            id: pair as u64,
+            operation: self.operation(pair, self.place(first, index)),
+            flags: SendFlags::SIGNALED,
+            payload: inline.map_or(Payload::Segments(&segments[index]), Payload::Inline),
+        });
+        end.pairs[pair].post_sends(&requests[..count]).map_err(|(_, error)| error)?;
+        self.posted[pair] = self.place(first, count);
+        Ok(())
+    }
+
+    /// The place `index` places behind another.
+    fn place(&self, first: usize, index: usize) -> usize {
+        let places = self.end.row.places();
+        if places == 1 { 0 } else { (first + index) % places }
+    }
+
+    /// What a request does at a place.
+    fn operation(&self, pair: usize, place: usize) -> SendOperation {
+        let end = &self.end;
+        match end.row.operation {
+            Operation::Write => SendOperation::Write(end.remote_target(pair, place)),
+            Operation::Send => SendOperation::Send,
+            Operation::Read => SendOperation::Read(end.remote_source(place)),
             Operation::Atomic => {
-                let remote = end.remote_target(pair);
-                (SendOperation::FetchAdd { remote, add: 1 }, end.target(pair))
+                SendOperation::FetchAdd { remote: end.remote_target(pair, 0), add: 1 }
             }
-        };
-        let segments = [segment];
-        let payload = inline.map_or(Payload::Segments(&segments), Payload::Inline);
-        let request =
-            SendRequest { id: pair as u64, operation, flags: SendFlags::SIGNALED, payload };
-        let requests = [request; POSTS];
-        end.pairs[pair].post_sends(&requests[..count]).map_err(|(_, error)| error.into())
+        }
+    }
+
+    /// The local memory of a request at a place.
+    fn local(&self, pair: usize, place: usize) -> Sge {
+        match self.end.row.operation {
+            Operation::Write | Operation::Send => self.end.source(place),
+            Operation::Read | Operation::Atomic => self.end.target(pair, place),
+        }
     }
 
     /// The next completions, at least one.

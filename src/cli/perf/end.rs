@@ -4,8 +4,9 @@
 //!   memory:  source 0 │ source 1 │ … │ target of queue pair 0 │ target of queue pair 1 │ …
 //! ```
 //!
-//! What is sent or read lies in a source; what arrives goes to the target of its queue pair. Both
-//! ends have the same layout.
+//! What is sent or read lies in a source; what arrives goes to the target of its queue pair, which
+//! has as many places as there are sources if messages walk through memory. Both ends have the same
+//! layout.
 
 use uroce::verbs::{
     Access, Completion, CompletionChannel, CompletionQueue, ConnectOptions, Context, Endpoint,
@@ -13,7 +14,7 @@ use uroce::verbs::{
 };
 
 use super::PerfArgs;
-use super::plan::{Measure, Operation, Row};
+use super::plan::{ALIGNMENT, Measure, Operation, Row};
 use crate::cli::output::{Failure, random_u64};
 use crate::cli::pingpong::handshake;
 
@@ -22,8 +23,6 @@ use crate::cli::pingpong::handshake;
 const SOURCES: usize = 8;
 /// Messages from here on are waited for until they are acknowledged.
 const LARGE: usize = 64 << 10;
-/// Where sources and targets begin.
-const ALIGNMENT: usize = 64;
 /// Memory of one end at most.
 const MOST_MEMORY: usize = 4 << 30;
 /// Bytes of a pattern that are made at a time.
@@ -96,8 +95,7 @@ impl End {
         }
         let options = ConnectOptions {
             path_mtu: args.mtu,
-            // 0.54 s: an end may have to wait for a processor.
-            timeout: 17,
+            timeout: args.timeout,
             ..ConnectOptions::default()
         };
         for ((pair, psn), text) in self.pairs.iter().zip(&self.psns).zip(&card.endpoints) {
@@ -118,19 +116,19 @@ impl End {
         self.memory.segment(source_offset(&self.row, number), self.row.size)
     }
 
-    /// The target of a queue pair as a segment.
-    pub(super) fn target(&self, pair: usize) -> Sge {
-        self.memory.segment(target_offset(&self.row, pair), self.row.size)
+    /// A place in the target of a queue pair as a segment.
+    pub(super) fn target(&self, pair: usize, place: usize) -> Sge {
+        self.memory.segment(target_offset(&self.row, pair, place), self.row.size)
     }
 
     /// The other end's target of a queue pair.
-    pub(super) fn remote_target(&self, pair: usize) -> Remote {
-        self.remote(target_offset(&self.row, pair))
+    pub(super) fn remote_target(&self, pair: usize, place: usize) -> Remote {
+        self.remote(target_offset(&self.row, pair, place))
     }
 
-    /// The other end's first source.
-    pub(super) fn remote_source(&self) -> Remote {
-        self.remote(source_offset(&self.row, 0))
+    /// One of the other end's sources.
+    pub(super) fn remote_source(&self, number: usize) -> Remote {
+        self.remote(source_offset(&self.row, number))
     }
 
     fn remote(&self, offset: usize) -> Remote {
@@ -144,29 +142,44 @@ impl End {
             let start = source_offset(&self.row, number);
             for at in (0..self.row.size).step_by(CHUNK) {
                 let length = CHUNK.min(self.row.size - at);
-                self.memory.write(start + at, &self.pattern(is_asker, at, length))?;
+                self.memory.write(start + at, &self.pattern(is_asker, number, at, length))?;
             }
         }
         Ok(())
     }
 
-    fn pattern(&self, is_asker: bool, at: usize, length: usize) -> Vec<u8> {
+    /// What lies `at` bytes into a source. Only where messages walk through memory does each have
+    /// its own: in latency rows any of them may be the last to arrive.
+    fn pattern(&self, is_asker: bool, source: usize, at: usize, length: usize) -> Vec<u8> {
+        let place = source % self.row.places();
         let seed = self.row.seed() ^ if is_asker { 0x5a5a_0000 } else { 0 };
+        let seed = seed.wrapping_add((place as u32).wrapping_mul(0x0101_4f27));
         let byte = |index: usize| {
             ((index as u32 ^ seed).wrapping_mul(0x9e37_79b1).rotate_left(11) ^ seed) as u8
         };
         (at..at + length).map(byte).collect()
     }
 
-    /// Checks that a target holds what the other end's sources do. In latency rows the last byte is
-    /// a mark of its own.
-    pub(super) fn check_target(&self, pair: usize, is_asker: bool) -> Result<(), Failure> {
+    /// Checks that the target holds what the other end's sources do, as far as `messages` have
+    /// reached.
+    pub(super) fn check_target(
+        &self,
+        pair: usize,
+        is_asker: bool,
+        messages: u64,
+    ) -> Result<(), Failure> {
+        let places = self.row.places().min(usize::try_from(messages).unwrap_or(usize::MAX));
+        (0..places).try_for_each(|place| self.check_place(pair, is_asker, place))
+    }
+
+    /// In latency rows the last byte is a mark of its own.
+    fn check_place(&self, pair: usize, is_asker: bool, place: usize) -> Result<(), Failure> {
         let marked = self.row.measure == Measure::Latency && self.row.operation == Operation::Write;
         let size = self.row.size - usize::from(marked);
-        let start = target_offset(&self.row, pair);
+        let start = target_offset(&self.row, pair, place);
         for at in (0..size).step_by(CHUNK) {
             let length = CHUNK.min(size - at);
-            let expected = self.pattern(!is_asker, at, length);
+            let expected = self.pattern(!is_asker, place, at, length);
             let found = self.memory.to_vec(start + at, length)?;
             if let Some(wrong) = found.iter().zip(&expected).position(|(is, should)| is != should) {
                 return Err(Failure::bad(format!(
@@ -185,7 +198,7 @@ impl End {
     /// The last byte of a queue pair's target, as a program that watches its memory sees it.
     pub(super) fn arrived_mark(&self, pair: usize) -> Result<u8, Failure> {
         let mut mark = [0];
-        self.memory.read(target_offset(&self.row, pair) + self.row.size - 1, &mut mark)?;
+        self.memory.read(target_offset(&self.row, pair, 0) + self.row.size - 1, &mut mark)?;
         Ok(mark[0])
     }
 
@@ -201,7 +214,7 @@ impl End {
 
     /// The counter of a queue pair that the other end adds to.
     pub(super) fn word(&self, pair: usize) -> Result<u64, Failure> {
-        Ok(self.memory.load_u64(target_offset(&self.row, pair))?)
+        Ok(self.memory.load_u64(target_offset(&self.row, pair, 0))?)
     }
 
     /// The place of a completion's queue pair.
@@ -231,7 +244,7 @@ fn sources(row: &Row) -> usize {
     match row.measure {
         Measure::Latency if row.size <= LARGE => SOURCES,
         Measure::Latency => 2,
-        Measure::Bandwidth => 1,
+        Measure::Bandwidth => row.places(),
     }
 }
 
@@ -239,18 +252,18 @@ fn source_offset(row: &Row, number: usize) -> usize {
     number * stride(row)
 }
 
-fn target_offset(row: &Row, pair: usize) -> usize {
-    (sources(row) + pair) * stride(row)
+fn target_offset(row: &Row, pair: usize, place: usize) -> usize {
+    (sources(row) + pair * row.places() + place) * stride(row)
 }
 
 fn memory_of(row: &Row, pairs: usize) -> Result<usize, Failure> {
-    let bytes = target_offset(row, pairs);
+    let bytes = target_offset(row, pairs, 0);
     if bytes <= MOST_MEMORY {
         return Ok(bytes);
     }
     Err(Failure::usage(format!(
         "{pairs} queue pairs with messages of {} bytes need {} MiB of memory at each end, and perf \
-         takes 4096 at most: give a smaller --size or --qps",
+         takes 4096 at most: give a smaller --size, --buffer or --qps",
         row.size,
         bytes >> 20
     )))

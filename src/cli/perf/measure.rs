@@ -107,7 +107,7 @@ fn check_arrivals(asker: &Asker<'_>) -> Result<(), Failure> {
     };
     for (pair, messages) in asker.messages.iter().enumerate() {
         if arrives && *messages > 0 {
-            asker.end.check_target(pair, true)?;
+            asker.end.check_target(pair, true, *messages)?;
         }
         if row.operation == Operation::Atomic && *messages > 0 {
             // What a fetch and add returns is what was there before it.

@@ -36,7 +36,7 @@ use super::output::{Failure, progress};
 use super::pingpong::parse_mtu;
 use super::text::ColorChoice;
 use super::waiting::Waiting;
-use asker::Until;
+use asker::{POSTS, Until};
 use other::{Here, Other, Process};
 use plan::{Measure, Operation, Row, WORD};
 use report::Setting;
@@ -53,6 +53,7 @@ const LATENCY_SIZE: usize = 8;
 const LARGEST_OF_ALL: u32 = 23;
 /// Bytes of a message at most.
 const MOST_SIZE: usize = 1 << 30;
+const MOST_QUEUE_PAIRS: i64 = 16_384;
 
 /// Bandwidth and latency, beside what the same link does without RDMA
 #[derive(Args, Debug)]
@@ -87,11 +88,23 @@ pub struct PerfArgs {
     depth: u32,
     /// Queue pairs (bandwidth)
     #[arg(short = 'q', long = "qps", visible_alias = "qp", default_value_t = 1, value_name = "COUNT",
-          value_parser = clap::value_parser!(u32).range(1..=256))]
+          value_parser = clap::value_parser!(u32).range(1..=MOST_QUEUE_PAIRS))]
     queue_pairs: u32,
+    /// Messages of all queue pairs under way together, posted to one queue pair after the other
+    /// (bandwidth) [default: as many as fit]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    in_flight: Option<u32>,
+    /// Memory at each end that WRITEs and READs walk through, message after message (bandwidth)
+    /// [default: one message]
+    #[arg(long, value_name = "BYTES", value_parser = parse_size)]
+    buffer: Option<usize>,
     /// Path MTU: 256, 512, 1024, 2048 or 4096 [default: the largest that the device has]
     #[arg(short = 'm', long, value_parser = parse_mtu, value_name = "BYTES")]
     mtu: Option<PathMtu>,
+    /// Local ACK timeout, as its exponent: 4.096 us * 2^N; 0 for none
+    #[arg(long, default_value_t = 14, value_name = "EXPONENT",
+          value_parser = clap::value_parser!(u8).range(0..=31))]
+    timeout: u8,
     /// Post WRITEs and SENDs of up to so many bytes inline
     #[arg(short = 'I', long, default_value_t = 0, value_name = "BYTES",
           value_parser = clap::value_parser!(u32).range(0..=1024))]
@@ -145,6 +158,8 @@ costs in all, without a kernel.
   uroce perf write -b -s 1M --receive-buffer 208K       as an unprivileged process has it
   uroce perf write send -l --sizes 8,1K,4K              round trips
   uroce perf write -b --link memory -s 8                messages a second of one processor
+  uroce perf write -b -s 8 -q 1000 --in-flight 64       one queue pair after the other
+  uroce perf read -b --sizes 1M,16M --buffer 64M        data that no cache holds
   uroce perf write -b -t 16 --fault loss=1%             with losses, in both directions
 
 The ceiling (raw) has the same datagrams, buffers and polling, but no protocol; its slices lie
@@ -154,12 +169,13 @@ count at the end that asks. The connections are RC; atomic is fetch and add of 8
 Exit status: 0 if all came out right, 1 if a message failed or data was wrong, 2 for wrong usage or
 input/output.
 
---json, whose fields stay: link, device, path_mtu, depth, queue_pairs, inline, polling, slices,
-receive_buffer, fault, rows: list of {operation, measure, size, messages, bytes, seconds, verified,
-gigabits_per_second and messages_per_second {best, median}, round_trip_us {min, p50, p90, p99, p999,
-max}, processor_ns_per_byte, packets {sent, received, retransmitted, per_burst, answered,
-overflowed}, raw {datagram, datagrams_per_send, sent, arrived, gigabits_per_second, round_trip_us,
-processor_ns_per_byte}, ratio {best, median}}; what a row has not is null.";
+--json, whose fields stay: link, device, path_mtu, depth, queue_pairs, in_flight, buffer, timeout,
+inline, polling, slices, receive_buffer, fault, rows: list of {operation, measure, size, messages,
+bytes, seconds, verified, gigabits_per_second and messages_per_second {best, median}, round_trip_us
+{min, p50, p90, p99, p999, max}, processor_ns_per_byte, packets {sent, received, retransmitted,
+per_burst, answered, overflowed}, raw {datagram, datagrams_per_send, sent, arrived,
+gigabits_per_second, round_trip_us, processor_ns_per_byte}, ratio {best, median}}; what a row has not
+is null.";
 
 /// What is between the two ends.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -264,12 +280,8 @@ impl PerfArgs {
         for (measure, _) in measures.into_iter().filter(|(_, is_wanted)| *is_wanted) {
             for operation in self.chosen() {
                 let sizes = self.sizes_of(operation, measure);
-                rows.extend(sizes.into_iter().map(|size| Row {
-                    operation,
-                    measure,
-                    size,
-                    path_mtu,
-                }));
+                let row = |size| Row { operation, measure, size, path_mtu, buffer: self.buffer };
+                rows.extend(sizes.into_iter().map(row));
             }
         }
         rows
@@ -295,6 +307,17 @@ impl PerfArgs {
     /// Receives that an end has posted: as many again as can be under way.
     fn receives(&self) -> u32 {
         (self.depth * 2).max(16)
+    }
+
+    /// Messages under way together at most.
+    fn under_way(&self) -> usize {
+        let fitting = self.depth as usize * self.queue_pairs as usize;
+        self.in_flight.map_or(fitting, |count| fitting.min(count as usize))
+    }
+
+    /// Requests that are posted with one call at most.
+    fn posted_at_once(&self) -> usize {
+        if self.in_flight.is_some() { 1 } else { POSTS }
     }
 
     fn is_inline(&self, row: &Row) -> bool {
@@ -376,6 +399,9 @@ impl PerfArgs {
             path_mtu: self.path_mtu(context),
             depth: self.depth,
             queue_pairs: self.queue_pairs,
+            in_flight: self.in_flight,
+            buffer: self.buffer,
+            timeout: self.timeout,
             inline: self.inline,
             polling: match (self.events, self.poll) {
                 (true, _) => "events",

@@ -12,6 +12,8 @@ const AETH: usize = 4;
 const ATOMIC_ETH: usize = 28;
 /// Bytes that an atomic operation is about.
 pub(super) const WORD: usize = 8;
+/// Where messages begin in memory.
+pub(super) const ALIGNMENT: usize = 64;
 /// The most segments that the kernel cuts a send into.
 const MAX_SEGMENTS: usize = 64;
 /// The most bytes of UDP payload in one send.
@@ -62,6 +64,8 @@ pub(super) struct Row {
     pub(super) measure: Measure,
     pub(super) size: usize,
     pub(super) path_mtu: usize,
+    /// Bytes of memory that messages walk through, if that was asked for.
+    pub(super) buffer: Option<usize>,
 }
 
 /// The datagrams of an exchange without any protocol: so many bytes there and back.
@@ -74,6 +78,14 @@ pub(super) struct Exchange {
 }
 
 impl Row {
+    /// Places for one message after the other in the memory that is walked through.
+    pub(super) fn places(&self) -> usize {
+        let walks = matches!(self.operation, Operation::Write | Operation::Read)
+            && self.measure == Measure::Bandwidth;
+        let buffer = self.buffer.filter(|_| walks).unwrap_or(0);
+        (buffer / self.size.next_multiple_of(ALIGNMENT)).max(1)
+    }
+
     /// Packets that carry the data of one message.
     pub(super) fn packets(&self) -> usize {
         self.size.div_ceil(self.path_mtu).max(1)
@@ -133,7 +145,7 @@ mod tests {
     use super::*;
 
     fn row(operation: Operation, size: usize) -> Row {
-        Row { operation, measure: Measure::Bandwidth, size, path_mtu: 4096 }
+        Row { operation, measure: Measure::Bandwidth, size, path_mtu: 4096, buffer: None }
     }
 
     #[test]
@@ -151,6 +163,16 @@ mod tests {
             let row = row(operation, size);
             assert_eq!((row.datagram(), row.batch()), (datagram, batch), "{row:?}");
         }
+    }
+
+    #[test]
+    fn only_writes_and_reads_walk_through_memory_and_never_beyond_it() {
+        let places = |operation, size, buffer| Row { buffer, ..row(operation, size) }.places();
+        assert_eq!(places(Operation::Read, 1 << 20, Some(64 << 20)), 64);
+        assert_eq!(places(Operation::Write, 100, Some(1024)), 8);
+        assert_eq!(places(Operation::Write, 4096, Some(1024)), 1);
+        assert_eq!(places(Operation::Send, 100, Some(1024)), 1);
+        assert_eq!(places(Operation::Read, 100, None), 1);
     }
 
     #[test]

@@ -20,6 +20,12 @@ pub(super) struct Setting {
     pub(super) path_mtu: usize,
     pub(super) depth: u32,
     pub(super) queue_pairs: u32,
+    /// Messages under way together at most, if that was asked for.
+    pub(super) in_flight: Option<u32>,
+    /// Bytes of memory that messages walk through, if that was asked for.
+    pub(super) buffer: Option<usize>,
+    /// Exponent of the local ACK timeout.
+    pub(super) timeout: u8,
     pub(super) inline: u32,
     pub(super) polling: &'static str,
     pub(super) slices: u32,

@@ -126,7 +126,7 @@ impl<'a> Service<'a> {
                 )));
             }
             if matches!(row.operation, Operation::Write | Operation::Send) {
-                self.end.check_target(pair, false)?;
+                self.end.check_target(pair, false, expected)?;
             }
         }
         Ok(())

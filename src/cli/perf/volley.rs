@@ -40,7 +40,7 @@ impl Volley {
         let operation = match end.row.operation {
             Operation::Write => {
                 end.set_mark(source, mark(self.posted))?;
-                SendOperation::Write(end.remote_target(PAIR))
+                SendOperation::Write(end.remote_target(PAIR, 0))
             }
             _ => SendOperation::Send,
         };
@@ -91,7 +91,7 @@ pub(super) const fn mark(number: u64) -> u8 {
 
 /// Posts receives of a queue pair, all for its one target.
 pub(super) fn post_receives(end: &End, pair: usize, count: u32) -> Result<(), Failure> {
-    let segment = [end.target(pair)];
+    let segment = [end.target(pair, 0)];
     for _ in 0..count {
         end.pairs[pair].post_receive(RECEIVE, &segment)?;
     }
