@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use super::*;
 
 fn flow() -> impl Strategy<Value = Flow> {
-    let v4 = any::<[[u8; 4]; 2]>().prop_map(|pair| pair.map(|octets| IpAddr::from(octets)));
-    let v6 = any::<[[u8; 16]; 2]>().prop_map(|pair| pair.map(|octets| IpAddr::from(octets)));
+    let v4 = any::<[[u8; 4]; 2]>().prop_map(|pair| pair.map(IpAddr::from));
+    let v6 = any::<[[u8; 16]; 2]>().prop_map(|pair| pair.map(IpAddr::from));
     (prop_oneof![v4, v6], any::<u16>()).prop_map(|([source, destination], source_port)| Flow {
         source,
         destination,

@@ -94,7 +94,7 @@ proptest! {
         start in any::<u32>(),
     ) {
         let shape = Shape { class: class_of(&operation), length, mtu, chunk: 1 << 16 };
-        let payload: Vec<u8> = (0..length).map(|at| (at * 31 >> 3) as u8).collect();
+        let payload: Vec<u8> = (0..length).map(|at| ((at * 31) >> 3) as u8).collect();
         let count = if length == 0 { 1 } else { length.div_ceil(mtu) };
         prop_assert_eq!((shape.packets(), shape.messages()), (count, 1));
         let (mut joined, mut psn) = (Vec::new(), Psn::new(start));
