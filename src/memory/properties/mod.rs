@@ -4,6 +4,7 @@
 mod model;
 mod segments;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use proptest::prelude::*;
@@ -21,15 +22,18 @@ use crate::wire::{Lkey, Qpn, Rkey};
 
 /// So few that limits are reached and indexes are used again.
 const REGIONS: u32 = 4;
-const WINDOWS: u32 = 3;
+const WINDOWS: u32 = 6;
 /// Bytes of each memory.
 const SIZE: usize = 64;
 
-/// A key that was given out at some time, or one beside it.
 #[derive(Clone, Debug)]
-struct Key {
-    which: Index,
-    change: u32,
+enum Key {
+    /// That of a region that there is.
+    Region(Index),
+    /// That of a window that there is.
+    Window(Index),
+    /// One that was given out at some time, with so much changed in it.
+    Former(Index, u32),
 }
 
 #[derive(Clone, Debug)]
@@ -55,37 +59,56 @@ enum Step {
     Bind {
         window: Key,
         named: bool,
-        kind: WindowKind,
+        /// The window's own, if there is none.
+        kind: Option<WindowKind>,
         portion: u8,
         region: Key,
         range: Range,
         access: Access,
-        domain: DomainId,
+        /// As everywhere: the key's own, if there is none.
+        domain: Option<DomainId>,
         over: Qpn,
     },
-    Invalidate(Key, DomainId, Qpn),
+    Invalidate(Key, Option<DomainId>, Qpn),
     UnbindOver(Qpn),
     UnbindOf(Key),
     Access {
         key: Key,
-        domain: DomainId,
+        domain: Option<DomainId>,
         over: Option<Qpn>,
         range: Range,
         need: Access,
     },
     Word {
         key: Key,
-        domain: DomainId,
+        domain: Option<DomainId>,
         over: Qpn,
         from: i64,
         value: u64,
     },
 }
 
+fn former() -> impl Strategy<Value = Key> {
+    // As it was; or a neighbour in generation, or in index.
+    let change = prop_oneof![4 => Just(0u32), 1 => Just(1), 1 => Just(0x100), 1 => any::<u32>()];
+    (any::<Index>(), change).prop_map(|(which, change)| Key::Former(which, change))
+}
+
+fn region() -> impl Strategy<Value = Key> {
+    prop_oneof![6 => any::<Index>().prop_map(Key::Region), 1 => former()]
+}
+
+fn window() -> impl Strategy<Value = Key> {
+    prop_oneof![6 => any::<Index>().prop_map(Key::Window), 1 => former()]
+}
+
 fn key() -> impl Strategy<Value = Key> {
-    // Mostly a key as it was; sometimes a neighbour in generation, or in index.
-    let change = prop_oneof![8 => Just(0u32), 1 => Just(1), 1 => Just(0x100), 1 => any::<u32>()];
-    (any::<Index>(), change).prop_map(|(which, change)| Key { which, change })
+    prop_oneof![region(), window()]
+}
+
+/// Another domain than a key's own now and then.
+fn other_domain() -> impl Strategy<Value = Option<DomainId>> {
+    proptest::option::weighted(0.15, domain())
 }
 
 fn domain() -> impl Strategy<Value = DomainId> {
@@ -144,30 +167,36 @@ fn step() -> impl Strategy<Value = Step> {
         2 => access(),
     ];
     let bind = (
-        (key(), any::<bool>(), kind(), any::<u8>(), key()),
-        (range(), window_rights, domain(), queue_pair()),
+        (window(), any::<bool>(), proptest::option::weighted(0.1, kind()), any::<u8>(), region()),
+        (range(), window_rights, other_domain(), queue_pair()),
     );
     let bind =
         bind.prop_map(|((window, named, kind, portion, region), (range, access, domain, over))| {
             Step::Bind { window, named, kind, portion, region, range, access, domain, over }
         });
-    let over = proptest::option::weighted(0.6, queue_pair());
+    let over = proptest::option::weighted(0.8, queue_pair());
+    let change = (
+        proptest::option::of(translation()),
+        proptest::option::of(domain()),
+        proptest::option::of(access()),
+    );
     prop_oneof![
         4 => (translation(), domain(), access()).prop_map(|(t, d, a)| Step::Register(t, d, a)),
-        2 => (key(), proptest::option::of(translation()), proptest::option::of(domain()),
-              proptest::option::of(access()))
-            .prop_map(|(k, t, d, a)| Step::Reregister(k, t, d, a)),
-        2 => key().prop_map(Step::Deregister),
+        2 => (region(), change).prop_map(|(key, (t, d, a))| Step::Reregister(key, t, d, a)),
+        2 => region().prop_map(Step::Deregister),
         3 => (kind(), domain()).prop_map(|(kind, domain)| Step::Allocate(kind, domain)),
-        1 => (key(), any::<bool>()).prop_map(|(key, named)| Step::Deallocate(key, named)),
-        8 => bind,
-        3 => (key(), domain(), queue_pair()).prop_map(|(k, d, over)| Step::Invalidate(k, d, over)),
+        1 => (window(), any::<bool>()).prop_map(|(key, named)| Step::Deallocate(key, named)),
+        10 => bind,
+        4 => (key(), other_domain(), queue_pair())
+            .prop_map(|(key, domain, over)| Step::Invalidate(key, domain, over)),
         1 => queue_pair().prop_map(Step::UnbindOver),
-        1 => key().prop_map(Step::UnbindOf),
-        12 => (key(), domain(), over, range(), need()).prop_map(
-            |(key, domain, over, range, need)| Step::Access { key, domain, over, range, need }),
-        4 => (key(), domain(), queue_pair(), -2i64..24, any::<u64>()).prop_map(
-            |(key, domain, over, from, value)| Step::Word { key, domain, over, from, value }),
+        1 => region().prop_map(Step::UnbindOf),
+        12 => (key(), other_domain(), over, range(), need()).prop_map(
+            |(key, domain, over, range, need)| Step::Access { key, domain, over, range, need }
+        ),
+        4 => (key(), other_domain(), queue_pair(), -2i64..24, any::<u64>()).prop_map(
+            |(key, domain, over, from, value)| Step::Word { key, domain, over, from, value }
+        ),
     ]
 }
 
@@ -190,19 +219,39 @@ impl Pair {
     }
 
     fn key(&self, key: &Key) -> u32 {
-        self.keys[key.which.index(self.keys.len())].0 ^ key.change
+        match key {
+            Key::Region(which) if !self.model.regions.is_empty() => {
+                let place = which.index(self.model.regions.len());
+                *self.model.regions.keys().nth(place).expect("so many")
+            }
+            Key::Window(which) if !self.model.windows.is_empty() => {
+                self.model.windows[which.index(self.model.windows.len())].key
+            }
+            Key::Region(which) | Key::Window(which) => self.former(which).0,
+            Key::Former(which, change) => self.former(which).0 ^ change,
+        }
     }
 
-    /// The window that a key was given out for, by its own name or by the number alone.
+    fn former(&self, which: &Index) -> (u32, Option<WindowId>) {
+        self.keys[which.index(self.keys.len())]
+    }
+
+    /// The window of a key, by its own name or by the number alone.
     fn window(&self, key: &Key, named: bool) -> WindowId {
-        let (number, window) = self.keys[key.which.index(self.keys.len())];
-        let unnamed = WindowId::of_key(Rkey::new(number ^ key.change));
-        window.filter(|_| named).unwrap_or(unnamed)
+        let number = self.key(key);
+        let own = match key {
+            Key::Former(which, 0) => self.former(which).1,
+            _ => self.model.window_of_key(number).map(|window| window.id),
+        };
+        own.filter(|_| named).unwrap_or(WindowId::of_key(Rkey::new(number)))
+    }
+
+    fn domain(&self, key: u32, other: Option<DomainId>) -> DomainId {
+        other.or_else(|| self.model.domain_of(key)).unwrap_or(DomainId(1))
     }
 
     fn address(&self, key: u32, from: i64) -> u64 {
-        let base = self.model.regions.get(&key).map_or(0x1000, |region| region.base);
-        base.wrapping_add_signed(from)
+        self.model.base_of(key).unwrap_or(0x1000).wrapping_add_signed(from)
     }
 
     /// Backs a translation by new memory.
@@ -211,7 +260,9 @@ impl Pair {
         let range = translation.range.clone();
         let place = Place { memory: self.memories.len(), offset: range.start };
         let backing = Backing::part(Arc::clone(&memory), range).expect("inside");
-        self.memories.push((memory, vec![0; SIZE]));
+        let content: Vec<u8> = (0..SIZE).map(|at| (at * 5 + self.memories.len()) as u8).collect();
+        memory.write(0, &content).expect("inside");
+        self.memories.push((memory, content));
         (backing, place)
     }
 
@@ -238,9 +289,10 @@ impl Pair {
             }
             Step::Invalidate(key, domain, over) => {
                 let key = self.key(key);
-                let can = self.table.can_invalidate(key, *domain, *over);
-                assert_eq!(self.table.invalidate(key, *domain, *over), can);
-                assert_eq!(self.model.invalidate(key, *domain, *over), can);
+                let domain = self.domain(key, *domain);
+                let can = self.table.can_invalidate(key, domain, *over);
+                assert_eq!(self.table.invalidate(key, domain, *over), can);
+                assert_eq!(self.model.invalidate(key, domain, *over), can);
             }
             Step::UnbindOver(over) => {
                 self.table.unbind_all_over(*over);
@@ -256,12 +308,14 @@ impl Pair {
             }
             Step::Bind { .. } => self.bind(step),
             Step::Access { key, domain, over, range, need } => {
-                let who = Who { domain: *domain, over: *over };
-                self.access(self.key(key), who, range, *need);
+                let key = self.key(key);
+                let who = Who { domain: self.domain(key, *domain), over: *over };
+                self.access(key, who, range, *need);
             }
             Step::Word { key, domain, over, from, value } => {
-                let who = Who { domain: *domain, over: Some(*over) };
-                self.word(self.key(key), who, *from, *value);
+                let key = self.key(key);
+                let who = Who { domain: self.domain(key, *domain), over: Some(*over) };
+                self.word(key, who, *from, *value);
             }
         }
     }
@@ -361,9 +415,12 @@ impl Pair {
             return;
         };
         let region = self.key(region);
+        let key = self.key(window);
+        let own = self.model.window_of_key(key).map_or(WindowKind::Type2B, |window| window.kind);
+        let domain = &self.domain(key, *domain);
         let bind = WindowBind {
             window: self.window(window, *named),
-            kind: *kind,
+            kind: kind.unwrap_or(own),
             portion: *portion,
             region: Lkey::new(region),
             address: self.address(region, range.from),
@@ -441,6 +498,11 @@ impl Pair {
         for (key, _) in &self.keys {
             assert_eq!(self.table.windows_on(*key), self.model.windows_on(*key), "{key:#x}");
         }
+        // A list that is wrong would lead unbinding round in a circle.
+        assert_eq!(
+            self.table.bound_over.keys().copied().collect::<BTreeSet<_>>(),
+            self.model.bound_over()
+        );
         for window in &self.model.windows {
             assert_eq!(self.table.window_of(Rkey::new(window.key)), Some(window.id));
         }

@@ -1,7 +1,7 @@
 //! The key table as a plain list: every rule is asked in the order of the specification, nothing is
 //! indexed, and memory is a vector of bytes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::memory::access::Access;
 use crate::memory::error::{KeyFault, RegisterError};
@@ -40,8 +40,8 @@ struct Bound {
 pub(super) struct Window {
     pub(super) id: WindowId,
     pub(super) key: u32,
-    kind: WindowKind,
-    domain: DomainId,
+    pub(super) kind: WindowKind,
+    pub(super) domain: DomainId,
     bound: Option<Bound>,
 }
 
@@ -96,7 +96,18 @@ impl Model {
         (regions, self.windows.iter().filter(|window| window.domain == domain).count())
     }
 
-    fn window_of_key(&self, key: u32) -> Option<&Window> {
+    /// The address by which a key names its first byte.
+    pub(super) fn base_of(&self, key: u32) -> Option<u64> {
+        let region = self.regions.get(&key).map(|region| region.base);
+        region.or_else(|| Some(self.window_of_key(key)?.bound?.base))
+    }
+
+    pub(super) fn domain_of(&self, key: u32) -> Option<DomainId> {
+        let region = self.regions.get(&key).map(|region| region.domain);
+        region.or_else(|| Some(self.window_of_key(key)?.domain))
+    }
+
+    pub(super) fn window_of_key(&self, key: u32) -> Option<&Window> {
         self.windows.iter().find(|window| window.key == key)
     }
 
@@ -252,6 +263,11 @@ impl Model {
         }
         window.bound = None;
         Ok(())
+    }
+
+    /// The queue pairs over which windows are bound.
+    pub(super) fn bound_over(&self) -> BTreeSet<Qpn> {
+        self.windows.iter().filter_map(|window| window.bound?.over).collect()
     }
 
     pub(super) fn unbind_if(&mut self, condition: impl Fn(u32, Option<Qpn>) -> bool) {

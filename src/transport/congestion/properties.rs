@@ -156,6 +156,9 @@ proptest! {
             match limiter.budget(now, &options) {
                 Ok(usize::MAX) => break,
                 Ok(budget) => {
+                    // However long nothing was sent, the bucket holds what comes in 50 µs.
+                    let rate = limiter.rate(now, &options).current;
+                    prop_assert!(budget as u64 <= rate / 8 / 20_000);
                     let sent = (budget / packet).max(1) * packet;
                     limiter.charge(sent, &options);
                     bits += sent as u128 * 8 * u128::from(SECOND);
