@@ -243,7 +243,7 @@ impl Pair {
             Key::Former(which, 0) => self.former(which).1,
             _ => self.model.window_of_key(number).map(|window| window.id),
         };
-        own.filter(|_| named).unwrap_or(WindowId::of_key(Rkey::new(number)))
+        own.filter(|_| named).unwrap_or_else(|| WindowId::of_key(Rkey::new(number)))
     }
 
     fn domain(&self, key: u32, other: Option<DomainId>) -> DomainId {
