@@ -48,6 +48,18 @@ pub fn of_datagram(flow: &Flow, identification: u16, flags: u16, bytes: &[u8]) -
     datagram_crc(flow, identification, flags, bytes).to_le_bytes()
 }
 
+/// Makes the ICRC of a packet right for another IPv4 identification. `packet` goes from BTH to ICRC.
+/// One that was wrong before stays as it is: somebody wanted it so.
+pub(crate) fn renumber(flow: &Flow, packet: &mut [u8], from: u16, to: u16) {
+    if from == to || flow.destination.is_ipv6() {
+        return;
+    }
+    let Some((covered, icrc)) = packet.split_last_chunk_mut::<ICRC_LENGTH>() else { return };
+    if *icrc == of_datagram(flow, from, DONT_FRAGMENT, covered) {
+        *icrc = of_datagram(flow, to, DONT_FRAGMENT, covered);
+    }
+}
+
 /// What lies before the BTH, as sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outer<'a> {
