@@ -23,6 +23,7 @@ mod properties;
 mod region;
 mod registration;
 mod scatter;
+mod sum;
 mod window;
 
 pub use access::Access;
@@ -40,3 +41,4 @@ pub use scatter::Sge;
 pub use window::{BindFault, WindowBind, WindowId, WindowKind};
 
 pub(crate) use scatter::{gather, scatter};
+pub(crate) use sum::WORTH_SUMMING;
