@@ -90,7 +90,7 @@ impl Registered {
     /// The key does not serve.
     pub fn read(&self, at: &Sge, target: &mut [u8]) -> Result<(), KeyFault> {
         let who = Accessor::local(Self::DOMAIN);
-        self.0.span(at.key.value(), who, at.address, target.len(), Access::NONE)?.read(target)
+        self.0.span(at.key.value(), who, at.address, target.len(), Access::NONE)?.read(target, None)
     }
 
     /// Writes over segments.
@@ -106,6 +106,6 @@ impl Registered {
     /// # Errors
     /// A key does not serve.
     pub fn gather(&self, segments: &[Sge], target: &mut [u8]) -> Result<(), KeyFault> {
-        gather(&self.0, Self::DOMAIN, segments.iter().copied(), 0, target)
+        gather(&self.0, Self::DOMAIN, segments.iter().copied(), 0, target, None)
     }
 }

@@ -451,7 +451,7 @@ impl Pair {
             assert_eq!(memory.to_vec(0, SIZE).expect("inside"), *bytes, "and nothing else");
         } else {
             let mut read = vec![0xee; range.length];
-            span.read(&mut read).expect("memory that is there");
+            span.read(&mut read, None).expect("memory that is there");
             assert_eq!(read, *there);
         }
     }

@@ -119,7 +119,7 @@ proptest! {
         let places = places(&segments, offset, length, false);
         let mut target = vec![0xee; length];
         let list = world.list(&segments);
-        let found = gather(&world.keys, DOMAIN, list.into_iter(), offset as u64, &mut target);
+        let found = gather(&world.keys, DOMAIN, list.into_iter(), offset as u64, &mut target, None);
         let bytes = places.map(|places| {
             places.iter().map(|(which, at)| contents[*which][*at]).collect::<Vec<u8>>()
         });
