@@ -182,10 +182,13 @@ fn wrong_options_say_what_to_do() {
         (&["write", "-D", "1", "-n", "5"], "cannot be used with"),
         (&["write", "-s", "1K", "--all"], "cannot be used with"),
         (&["write", "-m", "1500"], "256, 512, 1024, 2048 and 4096"),
+        (&["write", "-q", "20000"], "not in 1..=16384"),
+        (&["write", "--timeout", "32"], "not in 0..=31"),
+        (&["write", "--in-flight", "0"], "not in 1..=1048576"),
         (&["erase"], "possible values: write, read, send, atomic"),
         (
             &["write", "-b", "-q", "256", "-s", "512M", "--link", "memory"],
-            "smaller --size or --qps",
+            "smaller --size, --buffer or --qps",
         ),
         (&["write", "-d", "nowhere7"], "nowhere7"),
     ] {

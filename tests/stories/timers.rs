@@ -57,6 +57,60 @@ fn what_is_never_answered_is_sent_at_exactly_these_times_and_then_fails() {
 }
 
 #[test]
+fn a_probe_that_was_not_needed_sends_one_packet_and_nothing_else() {
+    story(|s| {
+        writes(s, 0, 4);
+        s.expect_at(ms(1), write(0));
+        // Late answers, and that to the probe; nothing behind it was lost.
+        s.deliver(ack(1, 2));
+        s.expect_sent(0, Success);
+        s.expect_sent(1, Success);
+        writes(s, 4, 1);
+        s.deliver(ack(3, 4));
+        s.expect_sent(2, Success);
+        s.expect_sent(3, Success);
+        s.deliver(ack(4, 5));
+        s.expect_sent(4, Success);
+        assert_eq!(s.count(Counter::Probe), 1);
+        assert_eq!(s.count(Counter::RetransmittedPackets), 1);
+        s.expect_nothing();
+    });
+}
+
+#[test]
+fn an_answer_that_acknowledges_a_probe_alone_tells_that_the_rest_was_lost() {
+    story(|s| {
+        writes(s, 0, 4);
+        s.expect_at(ms(1), write(0));
+        s.deliver(ack(0, 1));
+        s.expect_sent(0, Success);
+        s.expect_all([write(1), write(2), write(3)]);
+        s.deliver(ack(3, 4));
+        for id in 1..4 {
+            s.expect_sent(id, Success);
+        }
+        assert_eq!(s.count(Counter::LocalAckTimeout), 0);
+        s.expect_nothing();
+    });
+}
+
+#[test]
+fn while_a_probe_is_out_nothing_new_is_sent() {
+    story(|s| {
+        writes(s, 0, 2);
+        s.expect_at(ms(1), write(0));
+        s.post_write(2, 8);
+        s.expect_nothing();
+        s.deliver(sequence_nak(1, 1));
+        s.expect_sent(0, Success);
+        s.expect_all([write(1), write(2)]);
+        s.deliver(ack(2, 3));
+        s.expect_sent(1, Success);
+        s.expect_sent(2, Success);
+    });
+}
+
+#[test]
 fn retry_count_is_how_often_the_timeout_sends_again() {
     // Timeout 8: 1.048576 ms, just after the first probe.
     let timeout = 4_096 << 8;

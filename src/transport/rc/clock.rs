@@ -29,10 +29,8 @@ pub(super) struct RetryClock {
     backoff: u32,
     /// One packet was sent again to provoke an answer; the rest waits for it.
     probing: bool,
-    /// The packet that shall go out once more although nothing says yet that it was lost.
-    repeat: Option<Psn>,
-    /// The packet that has gone out so, and what its answer has to tell.
-    repeated: Option<Psn>,
+    /// The oldest packet goes out once more although nothing says yet that it was lost.
+    repetition: Repetition,
     /// The next packet must ask for an acknowledgement.
     ask: bool,
     /// A round trip being measured.
@@ -66,6 +64,17 @@ pub(super) struct Attempt {
     pub(super) refused_since: Instant,
     /// What the last of these asked for.
     pub(super) pause: u64,
+}
+
+/// What has become of a packet that shall go out once more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Repetition {
+    #[default]
+    Unwanted,
+    /// It has to go out.
+    Owed,
+    /// It is on its way, and its answer will tell.
+    Out,
 }
 
 /// What asks for a step back.
@@ -134,7 +143,7 @@ impl RetryClock {
     pub(super) fn may_send(&self, at_oldest: bool) -> Result<(), Blocked> {
         if self.rnr_until.is_some() {
             Err(Blocked::ReceiverNotReady)
-        } else if self.probing && !(at_oldest && self.repeated.is_none()) {
+        } else if self.probing && !(at_oldest && self.repetition != Repetition::Out) {
             Err(Blocked::Probing)
         } else {
             Ok(())
@@ -182,7 +191,7 @@ impl RetryClock {
     ) {
         self.reload(base);
         self.probing = false;
-        self.forget_repeat();
+        self.forget_repetition();
         self.rnr_until = None;
         self.stepped_back_at = None;
         self.acknowledged = true;
@@ -276,34 +285,31 @@ impl RetryClock {
 
     /// The oldest packet goes out once more, and asks; what was sent behind it still counts as
     /// under way. An answer is late far more often than a packet is lost.
-    pub(super) fn probe_in_place(&mut self, base: &Base, ctx: &Context<'_>, oldest: Psn) {
+    pub(super) fn probe_in_place(&mut self, base: &Base, ctx: &Context<'_>) {
         self.probe(base, ctx);
         self.forget_sample();
-        self.repeat = Some(oldest);
-        self.repeated = None;
+        self.repetition = Repetition::Owed;
     }
 
-    /// Whether the packet has gone out once more already, without an answer.
-    pub(super) fn has_repeated(&self, psn: Psn) -> bool {
-        self.repeated == Some(psn)
+    /// Whether the oldest packet shall go out once more now.
+    pub(super) fn must_repeat(&self) -> bool {
+        self.repetition == Repetition::Owed
     }
 
-    /// The packet that shall go out once more now.
-    pub(super) fn repeat(&self) -> Option<Psn> {
-        self.repeat
+    /// Whether it has gone out once more, without an answer until now.
+    pub(super) fn has_repeated(&self) -> bool {
+        self.repetition == Repetition::Out
     }
 
-    /// It has gone out.
-    pub(super) fn repeated(&mut self, psn: Psn) {
+    /// It has gone out once more.
+    pub(super) fn repeated(&mut self) {
         self.ask = false;
-        self.repeat = None;
-        self.repeated = Some(psn);
+        self.repetition = Repetition::Out;
     }
 
-    /// What was sent is no longer under way.
-    pub(super) fn forget_repeat(&mut self) {
-        self.repeat = None;
-        self.repeated = None;
+    /// There is another oldest packet, or what was sent is no longer under way.
+    pub(super) fn forget_repetition(&mut self) {
+        self.repetition = Repetition::Unwanted;
     }
 
     /// One packet goes out again, and asks.

@@ -262,8 +262,8 @@ impl Requester {
         if !matches!(state, QueuePairState::Rts | QueuePairState::Sqd) {
             return Err(Blocked::State);
         }
-        if let Some(psn) = self.clock.repeat() {
-            return self.repetition(base, psn);
+        if self.clock.must_repeat() {
+            return self.repetition(base, self.oldest);
         }
         self.clock.may_send(self.next == self.oldest)?;
         while self.next == self.end {
@@ -397,7 +397,7 @@ impl Requester {
 
     fn sent(&mut self, base: &Base, ctx: &mut Context<'_>, next: &Next) {
         let Some(peer) = &base.peer else { return };
-        if self.clock.repeat() == Some(next.psn) {
+        if self.clock.must_repeat() {
             return self.sent_once_more(ctx, next);
         }
         ctx.path(peer.path).charge(next.cost);
@@ -431,7 +431,7 @@ impl Requester {
         let kind = PacketKind::of(&next.headers.message);
         ctx.history.sent(ctx.now, kind, next.psn, next.psns, true);
         self.clock.attempt.sent(true);
-        self.clock.repeated(next.psn);
+        self.clock.repeated();
     }
 
     /// Steps back to the oldest unacknowledged packet. What is in flight counts as lost.
@@ -443,7 +443,7 @@ impl Requester {
         self.reads_in_flight = 0;
         self.unasked_cost = 0;
         self.clock.forget_sample();
-        self.clock.forget_repeat();
+        self.clock.forget_repetition();
         ctx.ready.push(base.slot);
     }
 

@@ -104,7 +104,7 @@ impl Requester {
             return;
         }
         // Its answer would tell of what was sent behind it, had that arrived.
-        let is_alone = self.clock.has_repeated(self.oldest) && at == self.oldest.next();
+        let is_alone = self.clock.has_repeated() && at == self.oldest.next();
         let charged_end = if self.next.is_before(at) { self.next } else { at };
         let acknowledged = self.cost_between(self.oldest, charged_end);
         ctx.path(peer.path).grow(acknowledged);
@@ -414,8 +414,8 @@ impl Requester {
         let is_plain =
             entry.is_some_and(|entry| !entry.needs_response() && entry.failure.is_none());
         let is_under_way = self.next != self.oldest;
-        if is_plain && is_under_way && !self.clock.has_repeated(self.oldest) {
-            self.clock.probe_in_place(base, ctx, self.oldest);
+        if is_plain && is_under_way && !self.clock.has_repeated() {
+            self.clock.probe_in_place(base, ctx);
             ctx.ready.push(base.slot);
         } else {
             self.send_again(base, ctx);
