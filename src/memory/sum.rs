@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn one_pass_gives_the_copy_and_the_sum_of_two() {
-        let source: Vec<u8> = (0..9100_usize).map(|index| (index * 31 >> 3) as u8).collect();
+        let source: Vec<u8> = (0..9100_usize).map(|index| ((index * 31) >> 3) as u8).collect();
         let lengths =
             (0..40).chain([255, 256, 1023, 1024, 1025, 1279, 1280, 4095, 4096, 4097, 9000]);
         for length in lengths {
