@@ -32,6 +32,7 @@ pub mod oracle;
 mod placing;
 mod posting;
 mod random;
+mod recycled;
 mod report;
 mod scenario;
 mod script;

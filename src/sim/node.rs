@@ -13,6 +13,7 @@ use crate::wire::Rkey;
 
 use super::grants::Grant;
 use super::oracle::{MemoryId, Oracle, Place};
+use super::recycled;
 use super::scenario::{Polling, Scenario};
 
 /// Bytes before and behind each registered range that nothing may ever change.
@@ -25,10 +26,13 @@ pub(super) const WINDOW: usize = 2048;
 pub(super) const GRANT: usize = 8192;
 /// Rights of the memory behind a memory window: none for peers.
 const BINDABLE: Access = Access::LOCAL_WRITE.union(Access::MW_BIND);
+/// Bytes of a new memory that are filled at a time.
+const FILL: usize = 4096;
 /// Entries of a completion queue: enough for everything that is outstanding at a time.
 const COMPLETIONS: u32 = 4096;
 
-/// A memory of which all but the guards is registered.
+/// A memory of which `size` bytes between two guards are registered. What lies behind the second
+/// guard is not of this run.
 ///
 /// Work requests name it by an address that does not depend on where the memory really lies, so
 /// that every frame of a run is the same each time.
@@ -223,18 +227,15 @@ impl Node {
 
     /// Registers the memory behind a window once more, under a new key.
     pub(super) fn register_bindable(&mut self, region: &Registered) -> MemoryKeys {
-        register(&mut self.engine, self.domain, &region.memory, region.base, BINDABLE)
+        let Registered { memory, base, size, .. } = region;
+        register(&mut self.engine, self.domain, memory, *base, *size, BINDABLE)
     }
 
     /// Registers a window's memory once more, under a new key.
     pub(super) fn register_again(&mut self, window: &Registered) -> MemoryKeys {
-        register(
-            &mut self.engine,
-            self.domain,
-            &window.memory,
-            window.base,
-            Access::ALL | Access::INVALIDATE,
-        )
+        let Registered { memory, base, size, .. } = window;
+        let access = Access::ALL | Access::INVALIDATE;
+        register(&mut self.engine, self.domain, memory, *base, *size, access)
     }
 }
 
@@ -272,27 +273,33 @@ struct Maker<'a> {
 
 impl Maker<'_> {
     fn make(&mut self, name: &str, size: usize, domain: DomainId, access: Access) -> Registered {
-        let memory = OwnedMemory::new(size + 2 * GUARD);
-        let mut content = vec![0; memory.len()];
-        self.rng.fill(&mut content);
-        memory.write(0, &content).expect("as long as the memory");
+        let length = size + 2 * GUARD;
+        let memory = recycled::memory(length);
+        let mut content = [0; FILL];
+        for start in (0..length).step_by(FILL) {
+            let part = &mut content[..FILL.min(length - start)];
+            self.rng.fill(part);
+            memory.write(start, part).expect("the memory is long enough");
+        }
         let base = self.next_base;
         self.next_base += (size as u64).next_multiple_of(0x1_0000) + 0x1_0000;
-        let keys = register(self.engine, domain, &memory, base, access);
-        let id = self.oracle.watch(format!("{name} of node {}", self.number), Arc::clone(&memory));
+        let keys = register(self.engine, domain, &memory, base, size, access);
+        let name = format!("{name} of node {}", self.number);
+        let id = self.oracle.watch(name, Arc::clone(&memory), length);
         Registered { memory, id, keys, base, size }
     }
 }
 
-/// Registers all of a memory but its guards.
+/// Registers what lies between a memory's guards.
 fn register(
     engine: &mut Engine,
     domain: DomainId,
     memory: &Arc<OwnedMemory>,
     base: u64,
+    size: usize,
     access: Access,
 ) -> MemoryKeys {
-    let range = GUARD..memory.len() - GUARD;
+    let range = GUARD..GUARD + size;
     let keys = engine.register_part(domain, Arc::clone(memory), range, base, access);
     keys.expect("the limits allow it")
 }

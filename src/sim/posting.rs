@@ -324,8 +324,8 @@ impl World {
             if !brings {
                 let mut bytes = vec![0; length];
                 self.rng.fill(&mut bytes);
-                arena.memory.write(offset, &bytes).expect("zones lie inside the arena");
                 self.oracle.store(place, &bytes);
+                arena.memory.write(offset, &bytes).expect("zones lie inside the arena");
             }
             segments.push(arena.sge(offset, length));
             places.push(place);

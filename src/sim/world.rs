@@ -247,7 +247,7 @@ impl World {
             Event::StopLink(link) => self.stop_link(link),
             Event::EndFaults => {
                 self.end_faults();
-                self.oracle.check_memory()
+                self.oracle.check_claimed()
             }
         }
     }

@@ -67,9 +67,9 @@ impl Oracle {
         Self::default()
     }
 
-    /// Watches a memory from its present content on.
-    pub fn watch(&mut self, name: String, memory: Arc<OwnedMemory>) -> MemoryId {
-        self.memories.push(MemoryModel::new(name, memory));
+    /// Watches the first `length` bytes of a memory from its present content on.
+    pub fn watch(&mut self, name: String, memory: Arc<OwnedMemory>, length: usize) -> MemoryId {
+        self.memories.push(MemoryModel::new(name, memory, length));
         MemoryId(self.memories.len() - 1)
     }
 
@@ -82,7 +82,7 @@ impl Oracle {
         [first, second]
     }
 
-    /// The application writes its own memory.
+    /// The application is about to write its own memory.
     pub fn store(&mut self, place: Place, bytes: &[u8]) {
         self.memories[place.memory.0].store(place.offset, bytes);
     }
@@ -179,8 +179,13 @@ impl Oracle {
     }
 
     /// Whether every memory has the bytes that it may have now.
-    pub fn check_memory(&self) -> Result<(), Violation> {
-        self.memories.iter().try_for_each(MemoryModel::check)
+    pub fn check_memory(&mut self) -> Result<(), Violation> {
+        self.memories.iter_mut().try_for_each(MemoryModel::check)
+    }
+
+    /// Whether every memory has, where anything under way may write, the bytes that it may have.
+    pub fn check_claimed(&mut self) -> Result<(), Violation> {
+        self.memories.iter_mut().try_for_each(MemoryModel::check_claimed)
     }
 
     /// Nothing is under way: every word's history must make sense.
@@ -212,8 +217,7 @@ impl Oracle {
     fn actual_bytes(&self, places: &[Place]) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(places.iter().map(|place| place.length).sum());
         for place in places {
-            let memory = &self.memories[place.memory.0];
-            bytes.extend_from_slice(&memory.actual(place.offset, place.length));
+            self.memories[place.memory.0].append_actual(place.offset, place.length, &mut bytes);
         }
         bytes
     }
@@ -390,11 +394,9 @@ impl Oracle {
             return Err(Violation::new(Rule::Receive, text));
         }
         let Some(index) = number.checked_sub(receiver.receives_completed) else { return Ok(()) };
-        let token = receiver.receives[index].token;
-        receiver.receives[index]
-            .places
-            .iter()
-            .try_for_each(|place| self.memories[place.memory.0].verify(token))
+        let receive = &receiver.receives[index];
+        let mut places = receive.places.iter();
+        places.try_for_each(|place| self.memories[place.memory.0].verify(receive.token))
     }
 
     fn finish_read(

@@ -161,8 +161,8 @@ impl World {
         let (start, region) = (link.source_at, link.sources.clone());
         link.source_at += planned.length;
         if !planned.operation.brings_data() {
-            region.memory.write(start, &bytes).expect("sources lie inside the region");
             self.oracle.store(region.place(start, bytes.len()), &bytes);
+            region.memory.write(start, &bytes).expect("sources lie inside the region");
         }
         (region.sge(start, planned.length), bytes)
     }

@@ -216,8 +216,8 @@ impl World {
         let start = GUARD + self.unacked[number].source_at;
         self.unacked[number].source_at += planned.length;
         let region = self.unacked[number].region.clone();
-        region.memory.write(start, &bytes).expect("sources lie inside the region");
         self.oracle.store(region.place(start, planned.length), &bytes);
+        region.memory.write(start, &bytes).expect("sources lie inside the region");
         let (mut segments, mut places) = (Vec::new(), Vec::new());
         for (offset, length) in self.scattered(start, planned.length, planned.segments) {
             segments.push(region.sge(offset, length));

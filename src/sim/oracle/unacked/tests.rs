@@ -36,7 +36,7 @@ impl Court {
     fn numbered(network: Network, is_datagram: bool, numbers: [u32; 2]) -> Self {
         let mut oracle = Oracle::new();
         let memory = OwnedMemory::new(256);
-        let id = oracle.watch("memory".to_owned(), memory.clone());
+        let id = oracle.watch("memory".to_owned(), memory.clone(), memory.len());
         let queues = [0, 1].map(|side| {
             oracle.open_unacked(UnackedPort {
                 number: numbers[side],
