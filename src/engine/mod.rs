@@ -402,17 +402,22 @@ impl Engine {
     /// Panics with a sentence if the engine's state contradicts itself. For tests and the
     /// simulator.
     pub fn check_invariants(&self) {
-        let mut in_flight: HashMap<IpAddr, (u64, u64)> = HashMap::new();
+        // Few: looked through faster than hashed, and the simulator asks after every turn.
+        let mut in_flight: Vec<(IpAddr, u64, u64)> = Vec::with_capacity(8);
         for pair in self.live_pairs() {
             pair.check_invariants();
             if let Some(peer) = &pair.base.peer {
                 let path = self.paths.get(peer.path);
-                let entry = in_flight.entry(peer.flow.destination).or_default();
-                entry.0 += pair.in_flight();
-                entry.1 = path.in_flight();
+                let (address, on_path) = (peer.flow.destination, path.in_flight());
+                match in_flight.iter_mut().find(|(known, ..)| *known == address) {
+                    Some((_, pairs, path)) => {
+                        (*pairs, *path) = (*pairs + pair.in_flight(), on_path)
+                    }
+                    None => in_flight.push((address, pair.in_flight(), on_path)),
+                }
             }
         }
-        for (address, (pairs, path)) in in_flight {
+        for (address, pairs, path) in in_flight {
             assert_eq!(pairs, path, "the window to {address} is charged by its queue pairs only");
         }
         assert!(

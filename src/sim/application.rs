@@ -6,6 +6,7 @@ use super::end::PostedSend;
 use super::node::Completions;
 use super::oracle::{Rule, Violation};
 use super::scenario::{Operation, Polling};
+use super::trace::Note;
 use super::world::{LOOK_AGAIN, Phase, World};
 
 /// Completions taken at a time.
@@ -80,14 +81,7 @@ impl World {
     fn handle_completion(&mut self, node: usize, completion: &Completion) -> Result<(), Violation> {
         self.completions += 1;
         let number = completion.queue_pair;
-        let (id, kind, status) = (completion.id, completion.kind, completion.status);
-        self.network.trace.note(
-            self.now,
-            format!(
-                "node {node} polls {kind:?} {id} of {number}: {status}, {} bytes",
-                completion.length
-            ),
-        );
+        self.network.trace.note(self.now, Note::Polled { node, completion: *completion });
         if let Some(end) = self.find_unacked(node, number) {
             return self.handle_unacked(end, completion);
         }

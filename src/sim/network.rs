@@ -39,22 +39,28 @@ const UNPROTECTED: usize = 4;
 /// Bytes on the wire beside the UDP payload.
 const OVERHEAD: usize = 66;
 
-/// A packet, or a burst of them, on its way.
-pub(super) struct Flight {
-    pub(super) to: usize,
+/// What is known of a packet, or a burst of them, on its way.
+#[derive(Clone, Copy)]
+pub(super) struct Ticket {
+    to: usize,
     /// The end that it is addressed to, damaged or not.
-    pub(super) end: Option<usize>,
-    pub(super) flow: Flow,
-    pub(super) traffic_class: u8,
-    pub(super) first_identification: u16,
-    pub(super) segment: usize,
-    pub(super) bytes: Vec<u8>,
+    end: Option<usize>,
+    flow: Flow,
+    traffic_class: u8,
+    first_identification: u16,
+    segment: usize,
     /// It asks its receiver to wait so many nanoseconds before it sends this PSN again.
-    pub(super) pause: Option<(u32, u64)>,
-    /// What its answers say about receives.
-    pub(super) told: Vec<Told>,
+    pause: Option<(u32, u64)>,
     /// A receive has to be there for a packet of this kind, or it is dropped.
     pub(super) needs_receive: Option<Row>,
+}
+
+/// Its ticket, its bytes, and what its answers say about receives. Flights that are over are used
+/// again, with the room of their lists.
+struct Flight {
+    ticket: Ticket,
+    bytes: Vec<u8>,
+    told: Vec<Told>,
 }
 
 /// Something that the world has to put on its calendar.
@@ -114,11 +120,15 @@ pub(super) struct Network {
     lines: Vec<Instant>,
     /// When the last packet of a pair of nodes arrives.
     last_arrivals: Vec<Instant>,
-    flights: Vec<Option<Flight>>,
+    /// All flights there ever were at a time; those that are over are in `free`.
+    flights: Vec<Flight>,
     free: Vec<usize>,
-    inboxes: Vec<VecDeque<Flight>>,
+    /// Flights that have arrived and were not yet taken.
+    inboxes: Vec<VecDeque<usize>>,
     scheduled: Vec<Arrival>,
     pub(super) channels: Vec<Channel>,
+    /// The queue pair number of each channel.
+    numbers: Vec<Option<Qpn>>,
     /// Flights towards the group.
     pub(super) inbound_to_group: usize,
     slot: Vec<u8>,
@@ -157,6 +167,7 @@ impl Network {
             inboxes: (0..nodes).map(|_| VecDeque::new()).collect(),
             scheduled: Vec::new(),
             channels: Vec::new(),
+            numbers: Vec::new(),
             inbound_to_group: 0,
             unready: Vec::new(),
             violation: None,
@@ -171,8 +182,9 @@ impl Network {
     pub(super) fn name_end(&mut self, end: usize, peer: usize, number: Qpn, only_messages: bool) {
         if self.channels.len() <= end {
             self.channels.resize_with(end + 1, Channel::default);
+            self.numbers.resize(end + 1, None);
         }
-        self.channels[end].number = Some(number);
+        self.numbers[end] = Some(number);
         self.channels[end].peer = peer;
         self.channels[end].requests.clear();
         self.channels[end].not_before = None;
@@ -195,11 +207,18 @@ impl Network {
         self.channels[end].window = Some(window);
     }
 
-    /// What a packet is about, and whether it goes through the receiver's window.
+    /// What a packet is about, whose request it belongs to, and whether it goes through the
+    /// receiver's window.
     fn look_at(&self, bytes: &[u8]) -> Option<Seen> {
-        let seen = classify(bytes)?;
-        let window = self.end_of(seen.destination).and_then(|end| self.channels[end].window);
+        let mut seen = classify(bytes)?;
+        let receiver = self.end_of(seen.destination);
+        seen.requester = match (seen.source, receiver) {
+            (Some(source), _) => self.end_of(source),
+            (None, Some(receiver)) if seen.is_request => Some(self.channels[receiver].peer),
+            (None, receiver) => receiver,
+        };
         let named = seen.key.map(WindowId::of_key);
+        let window = receiver.and_then(|end| self.channels[end].window);
         Some(if named.is_some() && named == window { seen.through_window() } else { seen })
     }
 
@@ -243,7 +262,7 @@ impl Network {
 
     /// Packets or bursts on their way, or arrived and not yet taken.
     pub(super) fn in_flight(&self) -> usize {
-        self.flights.len() - self.free.len() + self.inboxes.iter().map(VecDeque::len).sum::<usize>()
+        self.flights.len() - self.free.len()
     }
 
     /// How many fates of the script have been given.
@@ -251,9 +270,9 @@ impl Network {
         self.script.as_ref().map_or(0, Script::used)
     }
 
-    /// Hands out what has to be put on the calendar.
-    pub(super) fn take_scheduled(&mut self) -> std::vec::Drain<'_, Arrival> {
-        self.scheduled.drain(..)
+    /// Exchanges what has to be put on the calendar for an empty list.
+    pub(super) fn take_scheduled(&mut self, empty: Vec<Arrival>) -> Vec<Arrival> {
+        std::mem::replace(&mut self.scheduled, empty)
     }
 
     /// Whether an engine sent what it must not send.
@@ -263,10 +282,8 @@ impl Network {
 
     /// A flight has arrived. Returns the node.
     pub(super) fn arrive(&mut self, flight: usize) -> usize {
-        let arrived = self.flights[flight].take().expect("a flight arrives once");
-        self.free.push(flight);
-        let node = arrived.to;
-        self.inboxes[node].push_back(arrived);
+        let node = self.flights[flight].ticket.to;
+        self.inboxes[node].push_back(flight);
         node
     }
 
@@ -286,7 +303,7 @@ impl Network {
     }
 
     fn end_of(&self, number: Qpn) -> Option<usize> {
-        self.channels.iter().position(|channel| channel.number == Some(number))
+        self.numbers.iter().position(|known| *known == Some(number))
     }
 
     /// Sends the burst that lies in the slot.
@@ -294,7 +311,7 @@ impl Network {
         let slot = std::mem::take(&mut self.slot);
         let to = self.addresses.iter().position(|address| *address == burst.flow.destination);
         // Consecutive packets that nothing happens to may stay together.
-        let mut together: Option<(Instant, Flight)> = None;
+        let mut together: Option<(Instant, usize)> = None;
         for (index, bytes) in slot[..burst.length].chunks(burst.segment.max(1)).enumerate() {
             let identification = identification(self.capabilities.identification, burst, index);
             let seen = self.look_at(bytes);
@@ -307,39 +324,22 @@ impl Network {
             self.count(now, seen, fate);
             self.trace.frame(now, from, burst, identification, bytes, fate);
             let Some(to) = to else { continue };
-            let needs_receive = seen.filter(|seen| seen.needs_receive).and_then(|seen| seen.row);
-            let flight = || Flight {
-                to,
-                end: None,
-                flow: burst.flow,
-                traffic_class: burst.traffic_class,
-                first_identification: identification,
-                segment: bytes.len(),
-                bytes: bytes.to_vec(),
-                pause: seen.and_then(|seen| Some((seen.psn, seen.pause?))),
-                told: seen.and_then(|seen| seen.told).into_iter().collect(),
-                needs_receive,
-            };
-            match fate {
-                Fate::Deliver(delivery) if delivery.is_clean() && self.plan.bursts => {
-                    match &mut together {
-                        Some((at, train)) if self.may_follow(train, identification) => {
-                            *at = on_time;
-                            train.bytes.extend_from_slice(bytes);
-                            train.told.extend(seen.and_then(|seen| seen.told));
-                            train.needs_receive = train.needs_receive.or(needs_receive);
-                        }
-                        _ => {
-                            self.launch_together(&mut together);
-                            together = Some((on_time, flight()));
-                        }
-                    }
-                }
-                Fate::Deliver(delivery) => {
-                    self.launch_together(&mut together);
-                    self.deliver(on_time, flight(), delivery);
-                }
-                Fate::Drop(_) => self.launch_together(&mut together),
+            let is_clean = matches!(fate, Fate::Deliver(delivery) if delivery.is_clean());
+            if let Some((at, train)) = &mut together
+                && is_clean
+                && self.may_follow(*train, identification)
+            {
+                *at = on_time;
+                self.join_train(*train, bytes, seen);
+                continue;
+            }
+            self.launch_together(&mut together);
+            let Fate::Deliver(delivery) = fate else { continue };
+            let flight = self.board(to, burst, identification, bytes, seen);
+            if is_clean && self.plan.bursts {
+                together = flight.map(|flight| (on_time, flight));
+            } else if let Some(flight) = flight {
+                self.deliver(on_time, flight, delivery);
             }
         }
         self.launch_together(&mut together);
@@ -347,13 +347,61 @@ impl Network {
     }
 
     /// A receiver that sees the identification sees only the first of a burst, and counts on.
-    fn may_follow(&self, train: &Flight, identification: u16) -> bool {
-        let index = train.bytes.len().div_ceil(train.segment.max(1)) as u16;
+    fn may_follow(&self, train: usize, identification: u16) -> bool {
+        let Flight { ticket, bytes, .. } = &self.flights[train];
+        let index = bytes.len().div_ceil(ticket.segment.max(1)) as u16;
         !self.plan.sees_identification
-            || train.first_identification.wrapping_add(index) == identification
+            || ticket.first_identification.wrapping_add(index) == identification
     }
 
-    fn launch_together(&mut self, together: &mut Option<(Instant, Flight)>) {
+    /// One more packet of the same burst goes with those before it.
+    fn join_train(&mut self, train: usize, bytes: &[u8], seen: Option<Seen>) {
+        let train = &mut self.flights[train];
+        train.bytes.extend_from_slice(bytes);
+        train.told.extend(seen.and_then(|seen| seen.told));
+        train.ticket.needs_receive = train.ticket.needs_receive.or(needs_receive(seen));
+    }
+
+    /// A packet gets a flight, or is lost because there are too many.
+    pub(super) fn board(
+        &mut self,
+        to: usize,
+        burst: &SentBurst,
+        identification: u16,
+        bytes: &[u8],
+        seen: Option<Seen>,
+    ) -> Option<usize> {
+        let ticket = Ticket {
+            to,
+            end: None,
+            flow: burst.flow,
+            traffic_class: burst.traffic_class,
+            first_identification: identification,
+            segment: bytes.len(),
+            pause: seen.and_then(|seen| Some((seen.psn, seen.pause?))),
+            needs_receive: needs_receive(seen),
+        };
+        let told = seen.and_then(|seen| seen.told);
+        self.take_flight(ticket, bytes, told.as_slice())
+    }
+
+    fn take_flight(&mut self, ticket: Ticket, bytes: &[u8], told: &[Told]) -> Option<usize> {
+        if self.in_flight() >= FLIGHT_LIMIT {
+            self.tally.lost += 1;
+            return None;
+        }
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.flights.push(Flight { ticket, bytes: Vec::new(), told: Vec::new() });
+            self.flights.len() - 1
+        });
+        let flight = &mut self.flights[index];
+        flight.ticket = ticket;
+        flight.bytes.extend_from_slice(bytes);
+        flight.told.extend_from_slice(told);
+        Some(index)
+    }
+
+    fn launch_together(&mut self, together: &mut Option<(Instant, usize)>) {
         if let Some((at, flight)) = together.take() {
             self.launch(at, flight);
         }
@@ -382,7 +430,7 @@ impl Network {
     }
 
     pub(super) fn fate(&mut self, now: Instant, bytes: &[u8], seen: Option<Seen>) -> Fate {
-        let sender = seen.and_then(|seen| self.requester(seen));
+        let sender = seen.and_then(|seen| seen.requester);
         let is_spared = sender.is_some_and(|end| self.channels[end].is_spared);
         if !self.is_faulty || is_spared {
             // What holds all packets back is a long way rather than a fault: if it became short at
@@ -422,19 +470,10 @@ impl Network {
         Fate::Deliver(delivery)
     }
 
-    /// Which end's request a packet belongs to: its sender, or for an answer its receiver.
-    pub(super) fn requester(&self, seen: Seen) -> Option<usize> {
-        if let Some(source) = seen.source {
-            return self.end_of(source);
-        }
-        let receiver = self.end_of(seen.destination)?;
-        Some(if seen.is_request { self.channels[receiver].peer } else { receiver })
-    }
-
     fn meet(&mut self, seen: Option<Seen>, column: Column) {
         let Some(seen) = seen else { return };
         let Some(row) = seen.row else { return };
-        if let Some(end) = self.requester(seen) {
+        if let Some(end) = seen.requester {
             self.channels[end].met.meet(row, column);
         }
     }
@@ -478,7 +517,7 @@ impl Network {
 
     /// Whoever was asked to wait until a receive is posted has to wait.
     fn check_pause(&mut self, now: Instant, seen: Seen) {
-        let Some(end) = self.requester(seen).filter(|_| seen.is_request) else { return };
+        let Some(end) = seen.requester.filter(|_| seen.is_request) else { return };
         let Some((psn, until)) = self.channels[end].not_before else { return };
         if seen.psn == psn && until <= now {
             self.channels[end].not_before = None;
@@ -491,7 +530,7 @@ impl Network {
 
     /// Whoever knows how many receives its peer has begins one message more at most.
     fn check_credits(&mut self, seen: Seen) {
-        let Some(end) = self.requester(seen).filter(|_| seen.is_request) else { return };
+        let Some(end) = seen.requester.filter(|_| seen.is_request) else { return };
         if seen.is_unacked || self.channels[end].ledger.sent(seen.psn, seen.begins) {
             return;
         }
@@ -501,7 +540,7 @@ impl Network {
 
     /// A drained send queue sends nothing, not even again.
     fn check_rest(&mut self, seen: Seen) {
-        let Some(end) = self.requester(seen).filter(|_| seen.is_request) else { return };
+        let Some(end) = seen.requester.filter(|_| seen.is_request) else { return };
         if self.channels[end].is_resting {
             let text = format!("PSN {:#08x} was sent by a drained send queue", seen.psn);
             self.violation.get_or_insert_with(|| Violation::new(Rule::Drain, text));
@@ -518,14 +557,14 @@ impl Network {
 
     /// Notes which messages arrive whole, where nobody tells the sender.
     fn follow(&mut self, seen: Seen, fate: Fate) {
-        let Some(end) = self.requester(seen).filter(|_| seen.is_unacked) else { return };
+        let Some(end) = seen.requester.filter(|_| seen.is_unacked) else { return };
         let arrives = arrives(fate);
         self.channels[end].follow(seen.edges, if arrives { u64::MAX } else { 0 });
     }
 
     /// Keeps what later answers are about.
     pub(super) fn remember(&mut self, seen: Seen) {
-        let Some(end) = self.requester(seen) else { return };
+        let Some(end) = seen.requester else { return };
         if seen.psn >= 0xff_fff0 || seen.psn < 0x10 {
             self.meet(Some(seen), Column::Wrap);
         }
@@ -546,53 +585,70 @@ impl Network {
     }
 
     /// A flight is handed to its end.
-    fn receive(&mut self, now: Instant, end: usize, flight: &Flight) {
+    fn receive(&mut self, now: Instant, end: usize, ticket: &Ticket, told: &[Told]) {
         let channel = &mut self.channels[end];
-        channel.receive(now, flight.pause, &flight.told);
+        channel.receive(now, ticket.pause, told);
         if channel.lacks_receives() {
-            self.unready.extend(flight.needs_receive);
+            self.unready.extend(ticket.needs_receive);
         }
     }
 
-    pub(super) fn deliver(&mut self, on_time: Instant, mut flight: Flight, delivery: Delivery) {
-        let capable = flight.traffic_class & 3 != 0;
+    pub(super) fn deliver(&mut self, on_time: Instant, flight: usize, delivery: Delivery) {
+        let ticket = &mut self.flights[flight].ticket;
+        let capable = ticket.traffic_class & 3 != 0;
         if delivery.mark_ce && capable {
-            flight.traffic_class |= 3;
+            ticket.traffic_class |= 3;
             self.tally.marked += 1 + u64::from(delivery.duplicate.is_some());
         }
         if let Some(hold) = delivery.duplicate {
-            let (bytes, told) = (flight.bytes.clone(), flight.told.clone());
-            self.launch(on_time + hold, Flight { bytes, told, ..flight });
+            self.launch_copy(on_time + hold, flight);
         }
         if let Some(flip) = delivery.corruption {
+            let flight = &mut self.flights[flight];
             flip.apply(&mut flight.bytes);
             if flip.byte != UNPROTECTED {
-                flight.pause = None;
+                flight.ticket.pause = None;
                 flight.told.clear();
             }
         }
         self.launch(on_time + delivery.delay, flight);
     }
 
-    fn launch(&mut self, at: Instant, mut flight: Flight) {
-        if self.flights.len() - self.free.len() >= FLIGHT_LIMIT {
-            self.tally.lost += 1;
-            return;
+    fn launch_copy(&mut self, at: Instant, flight: usize) {
+        let original = &mut self.flights[flight];
+        let (bytes, told) =
+            (std::mem::take(&mut original.bytes), std::mem::take(&mut original.told));
+        let copy = self.take_flight(self.flights[flight].ticket, &bytes, &told);
+        (self.flights[flight].bytes, self.flights[flight].told) = (bytes, told);
+        if let Some(copy) = copy {
+            self.launch(at, copy);
         }
-        let destination = PacketView::of(&flight.bytes, Direction::In).destination;
-        let to_group = flight.flow.destination.is_multicast();
+    }
+
+    fn launch(&mut self, at: Instant, flight: usize) {
+        let Flight { ticket, bytes, .. } = &self.flights[flight];
+        let destination = PacketView::of(bytes, Direction::In).destination;
+        let to_group = ticket.flow.destination.is_multicast();
         self.inbound_to_group += usize::from(to_group);
-        flight.end = self.end_of(destination).filter(|_| !to_group);
-        if let Some(end) = flight.end {
+        let end = self.end_of(destination).filter(|_| !to_group);
+        self.flights[flight].ticket.end = end;
+        if let Some(end) = end {
             self.channels[end].inbound += 1;
         }
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.flights.push(None);
-            self.flights.len() - 1
-        });
-        self.flights[index] = Some(flight);
-        self.scheduled.push(Arrival { at, flight: index });
+        self.scheduled.push(Arrival { at, flight });
     }
+
+    /// A flight has been taken: its place and room are free.
+    fn land(&mut self, flight: usize, mut bytes: Vec<u8>, mut told: Vec<Told>) {
+        bytes.clear();
+        told.clear();
+        (self.flights[flight].bytes, self.flights[flight].told) = (bytes, told);
+        self.free.push(flight);
+    }
+}
+
+fn needs_receive(seen: Option<Seen>) -> Option<Row> {
+    seen.filter(|seen| seen.needs_receive).and_then(|seen| seen.row)
 }
 
 /// Whether what has this fate reaches its receiver whole.
@@ -615,26 +671,29 @@ impl Port for NodePort<'_> {
     fn receive(&mut self, budget: usize, sink: &mut dyn FnMut(&ReceivedBurst<'_>)) -> usize {
         let mut packets = 0;
         while packets < budget {
-            let Some(flight) = self.network.inboxes[self.node].pop_front() else { break };
-            if flight.flow.destination.is_multicast() {
-                self.network.receive_for_group(self.node, &flight);
-            } else if let Some(end) = flight.end {
-                self.network.receive(self.now, end, &flight);
+            let Some(index) = self.network.inboxes[self.node].pop_front() else { break };
+            let Flight { ticket, bytes, told } = &mut self.network.flights[index];
+            let (ticket, bytes, told) = (*ticket, std::mem::take(bytes), std::mem::take(told));
+            if ticket.flow.destination.is_multicast() {
+                self.network.receive_for_group(self.node, &ticket);
+            } else if let Some(end) = ticket.end {
+                self.network.receive(self.now, end, &ticket, &told);
             }
-            let is_v4 = flight.flow.destination.is_ipv4();
+            let is_v4 = ticket.flow.destination.is_ipv4();
             let identification = if is_v4 && self.network.plan.sees_identification {
-                Identification::Seen { first: flight.first_identification, flags: 0x4000 }
+                Identification::Seen { first: ticket.first_identification, flags: 0x4000 }
             } else {
                 Identification::Unseen
             };
             sink(&ReceivedBurst {
-                flow: flight.flow,
-                traffic_class: flight.traffic_class,
+                flow: ticket.flow,
+                traffic_class: ticket.traffic_class,
                 identification,
-                segment: flight.segment,
-                bytes: &flight.bytes,
+                segment: ticket.segment,
+                bytes: &bytes,
             });
-            packets += flight.bytes.len().div_ceil(flight.segment.max(1));
+            packets += bytes.len().div_ceil(ticket.segment.max(1));
+            self.network.land(index, bytes, told);
         }
         packets
     }

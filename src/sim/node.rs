@@ -94,6 +94,18 @@ impl Notify for Bell {
     }
 }
 
+/// When something of a node is next; of several at a time, what was decided first comes first.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Due {
+    pub(super) at: Instant,
+    pub(super) entry: u64,
+}
+
+impl Due {
+    /// Nothing is to come.
+    pub(super) const NEVER: Self = Self { at: Instant::NEVER, entry: u64::MAX };
+}
+
 /// See the module's text.
 pub(super) struct Node {
     pub(super) engine: Engine,
@@ -112,9 +124,9 @@ pub(super) struct Node {
     pub(super) stale_key: Rkey,
     pub(super) queues: Vec<Completions>,
     /// When the engine's next turn is due.
-    pub(super) turn_at: Instant,
+    pub(super) turn_at: Due,
     /// When the application runs next.
-    pub(super) application_at: Instant,
+    pub(super) application_at: Due,
     next_base: u64,
 }
 
@@ -169,8 +181,8 @@ impl Node {
             elsewhere,
             stale_key: stale.keys.remote,
             queues,
-            turn_at: Instant::NEVER,
-            application_at: Instant::NEVER,
+            turn_at: Due::NEVER,
+            application_at: Due::NEVER,
             next_base,
         }
     }

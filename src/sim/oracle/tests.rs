@@ -19,9 +19,8 @@ impl Court {
     fn new() -> Self {
         let mut oracle = Oracle::new();
         let memories = [OwnedMemory::new(SIZE), OwnedMemory::new(SIZE)];
-        let ids = [0, 1].map(|side| {
-            oracle.watch(format!("memory {side}"), memories[side].clone(), SIZE)
-        });
+        let ids =
+            [0, 1].map(|side| oracle.watch(format!("memory {side}"), memories[side].clone(), SIZE));
         let queues = oracle.connect([Allowance::default(); 2]);
         Self { oracle, queues, memories, ids }
     }
