@@ -403,22 +403,18 @@ impl Engine {
     /// simulator.
     pub fn check_invariants(&self) {
         // Few: looked through faster than hashed, and the simulator asks after every turn.
-        let mut in_flight: Vec<(IpAddr, u64, u64)> = Vec::with_capacity(8);
+        let mut charged = Vec::with_capacity(4);
         for pair in self.live_pairs() {
-            pair.check_invariants();
-            if let Some(peer) = &pair.base.peer {
-                let path = self.paths.get(peer.path);
-                let (address, on_path) = (peer.flow.destination, path.in_flight());
-                match in_flight.iter_mut().find(|(known, ..)| *known == address) {
-                    Some((_, pairs, path)) => {
-                        (*pairs, *path) = (*pairs + pair.in_flight(), on_path)
-                    }
-                    None => in_flight.push((address, pair.in_flight(), on_path)),
-                }
+            let in_flight = pair.check_invariants();
+            let Some(peer) = &pair.base.peer else { continue };
+            match charged.iter_mut().find(|(path, _)| *path == peer.path) {
+                Some((_, sum)) => *sum += in_flight,
+                None => charged.push((peer.path, in_flight)),
             }
         }
-        for (address, pairs, path) in in_flight {
-            assert_eq!(pairs, path, "the window to {address} is charged by its queue pairs only");
+        for (path, pairs) in charged {
+            let on_path = self.paths.get(path).in_flight();
+            assert_eq!(pairs, on_path, "a path's window is charged by its queue pairs only");
         }
         assert!(
             self.ready.len() <= self.by_number.len(),
