@@ -61,20 +61,22 @@ impl World {
         queue: usize,
     ) -> Result<Vec<Completion>, Violation> {
         let mut all = Vec::new();
+        let mut batch = std::mem::take(&mut self.batch);
         loop {
-            let mut batch = Vec::new();
+            batch.clear();
             let queue = &self.nodes[node].queues[queue].queue;
             let outcome = queue.poll(BATCH, |_, completion| batch.push(completion));
             if let Err(overrun) = outcome {
                 return Err(Violation::new(Rule::Completion, overrun.to_string()));
             }
             if batch.is_empty() {
+                self.batch = batch;
                 return Ok(all);
             }
             for completion in &batch {
                 self.handle_completion(node, completion)?;
             }
-            all.append(&mut batch);
+            all.extend_from_slice(&batch);
         }
     }
 

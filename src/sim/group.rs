@@ -6,7 +6,8 @@ use crate::time::Instant;
 use crate::wire::SentBurst;
 
 use super::classify::Seen;
-use super::network::{Network, Ticket, arrives};
+use super::flights::Ticket;
+use super::network::{Network, arrives};
 
 impl Network {
     /// End `end` on this machine is attached to the group.

@@ -12,63 +12,29 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::engine::{Port, PortCapabilities, UnreachableKind};
+use crate::engine::PortCapabilities;
 use crate::fault::{Delivery, Direction, DropCause, Fate, Faults, PacketView};
 use crate::memory::WindowId;
 use crate::queue::QueuePairQueues;
 use crate::rng::Rng;
 use crate::time::{Instant, SECOND};
-use crate::wire::{Flow, Identification, Qpn, ReceivedBurst, SentBurst};
+use crate::wire::{Qpn, SentBurst};
 
 use super::channel::Channel;
 use super::classify::{Seen, classify};
 use super::credits::{Ledger, Told};
+use super::flights::{Arrival, Flight, Ticket};
 use super::matrix::{Column, Matrix, Row};
 use super::oracle::{Rule, Violation};
+use super::port::NodePort;
 use super::scenario::{NetworkPlan, Operation};
 use super::script::Script;
 use super::trace::{Trace, identification};
 
-/// Flights at a time, at most.
-const FLIGHT_LIMIT: usize = 16_384;
 /// Requests of a queue pair of which the kind is remembered.
 const REMEMBERED: usize = 1024;
-/// The byte of the BTH that the ICRC does not cover (FECN, BECN, reserved bits): a packet that is
-/// damaged there is as good as any.
-const UNPROTECTED: usize = 4;
 /// Bytes on the wire beside the UDP payload.
 const OVERHEAD: usize = 66;
-
-/// What is known of a packet, or a burst of them, on its way.
-#[derive(Clone, Copy)]
-pub(super) struct Ticket {
-    to: usize,
-    /// The end that it is addressed to, damaged or not.
-    end: Option<usize>,
-    flow: Flow,
-    traffic_class: u8,
-    first_identification: u16,
-    segment: usize,
-    /// It asks its receiver to wait so many nanoseconds before it sends this PSN again.
-    pause: Option<(u32, u64)>,
-    /// A receive has to be there for a packet of this kind, or it is dropped.
-    pub(super) needs_receive: Option<Row>,
-}
-
-/// Its ticket, its bytes, and what its answers say about receives. Flights that are over are used
-/// again, with the room of their lists.
-struct Flight {
-    ticket: Ticket,
-    bytes: Vec<u8>,
-    told: Vec<Told>,
-}
-
-/// Something that the world has to put on its calendar.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Arrival {
-    pub(super) at: Instant,
-    pub(super) flight: usize,
-}
 
 /// What was sent, and what disturbed it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -110,8 +76,8 @@ impl Tally {
 
 /// See the module's text.
 pub(super) struct Network {
-    plan: NetworkPlan,
-    capabilities: PortCapabilities,
+    pub(super) plan: NetworkPlan,
+    pub(super) capabilities: PortCapabilities,
     faults: Option<Faults>,
     script: Option<Script>,
     is_faulty: bool,
@@ -121,17 +87,17 @@ pub(super) struct Network {
     /// When the last packet of a pair of nodes arrives.
     last_arrivals: Vec<Instant>,
     /// All flights there ever were at a time; those that are over are in `free`.
-    flights: Vec<Flight>,
-    free: Vec<usize>,
+    pub(super) flights: Vec<Flight>,
+    pub(super) free: Vec<usize>,
     /// Flights that have arrived and were not yet taken.
-    inboxes: Vec<VecDeque<usize>>,
-    scheduled: Vec<Arrival>,
+    pub(super) inboxes: Vec<VecDeque<usize>>,
+    pub(super) scheduled: Vec<Arrival>,
     pub(super) channels: Vec<Channel>,
     /// The queue pair number of each channel.
     numbers: Vec<Option<Qpn>>,
     /// Flights towards the group.
     pub(super) inbound_to_group: usize,
-    slot: Vec<u8>,
+    pub(super) slot: Vec<u8>,
     /// Packets that came when no receive was posted, since the last look.
     pub(super) unready: Vec<Row>,
     /// A packet that must not have been sent.
@@ -302,12 +268,12 @@ impl Network {
         NodePort { network: self, node, now }
     }
 
-    fn end_of(&self, number: Qpn) -> Option<usize> {
+    pub(super) fn end_of(&self, number: Qpn) -> Option<usize> {
         self.numbers.iter().position(|known| *known == Some(number))
     }
 
     /// Sends the burst that lies in the slot.
-    fn send(&mut self, now: Instant, from: usize, burst: &SentBurst) {
+    pub(super) fn send(&mut self, now: Instant, from: usize, burst: &SentBurst) {
         let slot = std::mem::take(&mut self.slot);
         let to = self.addresses.iter().position(|address| *address == burst.flow.destination);
         // Consecutive packets that nothing happens to may stay together.
@@ -344,67 +310,6 @@ impl Network {
         }
         self.launch_together(&mut together);
         self.slot = slot;
-    }
-
-    /// A receiver that sees the identification sees only the first of a burst, and counts on.
-    fn may_follow(&self, train: usize, identification: u16) -> bool {
-        let Flight { ticket, bytes, .. } = &self.flights[train];
-        let index = bytes.len().div_ceil(ticket.segment.max(1)) as u16;
-        !self.plan.sees_identification
-            || ticket.first_identification.wrapping_add(index) == identification
-    }
-
-    /// One more packet of the same burst goes with those before it.
-    fn join_train(&mut self, train: usize, bytes: &[u8], seen: Option<Seen>) {
-        let train = &mut self.flights[train];
-        train.bytes.extend_from_slice(bytes);
-        train.told.extend(seen.and_then(|seen| seen.told));
-        train.ticket.needs_receive = train.ticket.needs_receive.or(needs_receive(seen));
-    }
-
-    /// A packet gets a flight, or is lost because there are too many.
-    pub(super) fn board(
-        &mut self,
-        to: usize,
-        burst: &SentBurst,
-        identification: u16,
-        bytes: &[u8],
-        seen: Option<Seen>,
-    ) -> Option<usize> {
-        let ticket = Ticket {
-            to,
-            end: None,
-            flow: burst.flow,
-            traffic_class: burst.traffic_class,
-            first_identification: identification,
-            segment: bytes.len(),
-            pause: seen.and_then(|seen| Some((seen.psn, seen.pause?))),
-            needs_receive: needs_receive(seen),
-        };
-        let told = seen.and_then(|seen| seen.told);
-        self.take_flight(ticket, bytes, told.as_slice())
-    }
-
-    fn take_flight(&mut self, ticket: Ticket, bytes: &[u8], told: &[Told]) -> Option<usize> {
-        if self.in_flight() >= FLIGHT_LIMIT {
-            self.tally.lost += 1;
-            return None;
-        }
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.flights.push(Flight { ticket, bytes: Vec::new(), told: Vec::new() });
-            self.flights.len() - 1
-        });
-        let flight = &mut self.flights[index];
-        flight.ticket = ticket;
-        flight.bytes.extend_from_slice(bytes);
-        flight.told.extend_from_slice(told);
-        Some(index)
-    }
-
-    fn launch_together(&mut self, together: &mut Option<(Instant, usize)>) {
-        if let Some((at, flight)) = together.take() {
-            self.launch(at, flight);
-        }
     }
 
     /// The packet passes the node's line. Returns when it arrives if nothing happens to it.
@@ -585,137 +490,16 @@ impl Network {
     }
 
     /// A flight is handed to its end.
-    fn receive(&mut self, now: Instant, end: usize, ticket: &Ticket, told: &[Told]) {
+    pub(super) fn receive(&mut self, now: Instant, end: usize, ticket: &Ticket, told: &[Told]) {
         let channel = &mut self.channels[end];
         channel.receive(now, ticket.pause, told);
         if channel.lacks_receives() {
             self.unready.extend(ticket.needs_receive);
         }
     }
-
-    pub(super) fn deliver(&mut self, on_time: Instant, flight: usize, delivery: Delivery) {
-        let ticket = &mut self.flights[flight].ticket;
-        let capable = ticket.traffic_class & 3 != 0;
-        if delivery.mark_ce && capable {
-            ticket.traffic_class |= 3;
-            self.tally.marked += 1 + u64::from(delivery.duplicate.is_some());
-        }
-        if let Some(hold) = delivery.duplicate {
-            self.launch_copy(on_time + hold, flight);
-        }
-        if let Some(flip) = delivery.corruption {
-            let flight = &mut self.flights[flight];
-            flip.apply(&mut flight.bytes);
-            if flip.byte != UNPROTECTED {
-                flight.ticket.pause = None;
-                flight.told.clear();
-            }
-        }
-        self.launch(on_time + delivery.delay, flight);
-    }
-
-    fn launch_copy(&mut self, at: Instant, flight: usize) {
-        let original = &mut self.flights[flight];
-        let (bytes, told) =
-            (std::mem::take(&mut original.bytes), std::mem::take(&mut original.told));
-        let copy = self.take_flight(self.flights[flight].ticket, &bytes, &told);
-        (self.flights[flight].bytes, self.flights[flight].told) = (bytes, told);
-        if let Some(copy) = copy {
-            self.launch(at, copy);
-        }
-    }
-
-    fn launch(&mut self, at: Instant, flight: usize) {
-        let Flight { ticket, bytes, .. } = &self.flights[flight];
-        let destination = PacketView::of(bytes, Direction::In).destination;
-        let to_group = ticket.flow.destination.is_multicast();
-        self.inbound_to_group += usize::from(to_group);
-        let end = self.end_of(destination).filter(|_| !to_group);
-        self.flights[flight].ticket.end = end;
-        if let Some(end) = end {
-            self.channels[end].inbound += 1;
-        }
-        self.scheduled.push(Arrival { at, flight });
-    }
-
-    /// A flight has been taken: its place and room are free.
-    fn land(&mut self, flight: usize, mut bytes: Vec<u8>, mut told: Vec<Told>) {
-        bytes.clear();
-        told.clear();
-        (self.flights[flight].bytes, self.flights[flight].told) = (bytes, told);
-        self.free.push(flight);
-    }
-}
-
-fn needs_receive(seen: Option<Seen>) -> Option<Row> {
-    seen.filter(|seen| seen.needs_receive).and_then(|seen| seen.row)
 }
 
 /// Whether what has this fate reaches its receiver whole.
 pub(super) const fn arrives(fate: Fate) -> bool {
     matches!(fate, Fate::Deliver(delivery) if delivery.corruption.is_none())
-}
-
-/// One node's port during one turn.
-pub(super) struct NodePort<'a> {
-    network: &'a mut Network,
-    node: usize,
-    now: Instant,
-}
-
-impl Port for NodePort<'_> {
-    fn capabilities(&self) -> &PortCapabilities {
-        &self.network.capabilities
-    }
-
-    fn receive(&mut self, budget: usize, sink: &mut dyn FnMut(&ReceivedBurst<'_>)) -> usize {
-        let mut packets = 0;
-        while packets < budget {
-            let Some(index) = self.network.inboxes[self.node].pop_front() else { break };
-            let Flight { ticket, bytes, told } = &mut self.network.flights[index];
-            let (ticket, bytes, told) = (*ticket, std::mem::take(bytes), std::mem::take(told));
-            if ticket.flow.destination.is_multicast() {
-                self.network.receive_for_group(self.node, &ticket);
-            } else if let Some(end) = ticket.end {
-                self.network.receive(self.now, end, &ticket, &told);
-            }
-            let is_v4 = ticket.flow.destination.is_ipv4();
-            let identification = if is_v4 && self.network.plan.sees_identification {
-                Identification::Seen { first: ticket.first_identification, flags: 0x4000 }
-            } else {
-                Identification::Unseen
-            };
-            sink(&ReceivedBurst {
-                flow: ticket.flow,
-                traffic_class: ticket.traffic_class,
-                identification,
-                segment: ticket.segment,
-                bytes: &bytes,
-            });
-            packets += bytes.len().div_ceil(ticket.segment.max(1));
-            self.network.land(index, bytes, told);
-        }
-        packets
-    }
-
-    fn is_pressed(&mut self) -> bool {
-        false
-    }
-
-    /// Silence is all that this network tells.
-    fn take_unreachable(&mut self, _: bool, _: &mut dyn FnMut(IpAddr, UnreachableKind)) {}
-
-    fn transmit(
-        &mut self,
-        budget: usize,
-        fill: &mut dyn FnMut(&mut [u8]) -> Option<SentBurst>,
-    ) -> usize {
-        let mut packets = 0;
-        while packets < budget {
-            let Some(burst) = fill(&mut self.network.slot) else { break };
-            packets += burst.packets();
-            self.network.send(self.now, self.node, &burst);
-        }
-        packets
-    }
 }

@@ -159,7 +159,7 @@ impl Node {
         let mut engine = Engine::new(options, capabilities);
         let domain = engine.allocate_domain().expect("a new engine has room for a domain");
         let other = engine.allocate_domain().expect("a new engine has room for a second domain");
-        let arena_size = ends * 3 * scenario.zone + scenario.target;
+        let arena_size = ends * scenario.zones.iter().sum::<usize>() + scenario.target;
         let mut maker = Maker { engine: &mut engine, oracle, rng, number, next_base: 0x10_0000 };
         let arena = maker.make("arena", arena_size, domain, Access::ALL);
         let words = maker.make("words", WORDS * 8, domain, Access::ALL);
@@ -188,9 +188,9 @@ impl Node {
     }
 
     /// Start, in the arena, of the zones of the node's end number `index`.
-    pub(super) fn zones_of(index: usize, zone: usize) -> [usize; 3] {
-        let start = GUARD + index * 3 * zone;
-        [start, start + zone, start + 2 * zone]
+    pub(super) fn zones_of(index: usize, sizes: [usize; 3]) -> [usize; 3] {
+        let start = GUARD + index * sizes.iter().sum::<usize>();
+        [start, start + sizes[0], start + sizes[0] + sizes[1]]
     }
 
     /// Start, in the arena, of what all peers may use.
@@ -287,18 +287,32 @@ impl Maker<'_> {
     fn make(&mut self, name: &str, size: usize, domain: DomainId, access: Access) -> Registered {
         let length = size + 2 * GUARD;
         let memory = recycled::memory(length);
-        let mut content = [0; FILL];
-        for start in (0..length).step_by(FILL) {
-            let part = &mut content[..FILL.min(length - start)];
-            self.rng.fill(part);
-            memory.write(start, part).expect("the memory is long enough");
-        }
+        self.fill(&memory, length);
         let base = self.next_base;
         self.next_base += (size as u64).next_multiple_of(0x1_0000) + 0x1_0000;
         let keys = register(self.engine, domain, &memory, base, size, access);
         let name = format!("{name} of node {}", self.number);
         let id = self.oracle.watch(name, Arc::clone(&memory), length);
         Registered { memory, id, keys, base, size }
+    }
+}
+
+impl Maker<'_> {
+    /// Fills the beginning of a memory with bytes that tell places apart: a random block, and after
+    /// it blocks of which each is the one before with a random number added to each word.
+    fn fill(&mut self, memory: &OwnedMemory, length: usize) {
+        let mut words = [0u64; FILL / 8];
+        words.fill_with(|| self.rng.next_u64());
+        let step = self.rng.next_u64() | 1;
+        let mut bytes = [0; FILL];
+        for start in (0..length).step_by(FILL) {
+            for (target, word) in bytes.as_chunks_mut().0.iter_mut().zip(&mut words) {
+                *target = word.to_le_bytes();
+                *word = word.wrapping_add(step);
+            }
+            let part = &bytes[..FILL.min(length - start)];
+            memory.write(start, part).expect("the memory is long enough");
+        }
     }
 }
 

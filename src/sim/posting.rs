@@ -310,19 +310,24 @@ impl World {
         let this = &mut self.ends[end];
         let zone = if brings { &mut this.landings } else { &mut this.sources };
         let start = zone.take(id, planned.length, &mut self.rng)?;
-        let arena = self.nodes[self.ends[end].plan.node].arena.clone();
-        let (mut segments, mut places) = (Vec::new(), Vec::new());
+        let node = self.ends[end].plan.node;
+        let (mut segments, mut places) =
+            (Vec::with_capacity(planned.segments), Vec::with_capacity(planned.segments));
+        let mut bytes = std::mem::take(&mut self.scratch);
+        bytes.resize(planned.length.max(bytes.len()), 0);
         for (offset, length) in self.scattered(start, planned.length, planned.segments) {
+            let arena = &self.nodes[node].arena;
             let place = arena.place(offset, length);
             if !brings {
-                let mut bytes = vec![0; length];
-                self.rng.fill(&mut bytes);
-                self.oracle.store(place, &bytes);
-                arena.memory.write(offset, &bytes).expect("zones lie inside the arena");
+                let fresh = &mut bytes[..length];
+                self.rng.fill(fresh);
+                self.oracle.store(place, fresh);
+                arena.memory.write(offset, fresh).expect("zones lie inside the arena");
             }
             segments.push(arena.sge(offset, length));
             places.push(place);
         }
+        self.scratch = bytes;
         self.spoil_local(end, planned, &mut segments, &mut places);
         Some(Source { segments, inline: None, places })
     }

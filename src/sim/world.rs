@@ -13,13 +13,15 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use crate::engine::{Counter, Effects, PortCapabilities, SourcePorts};
+use crate::queue::Completion;
 use crate::rng::Rng;
 use crate::time::{Instant, MICROSECOND, MILLISECOND, SECOND};
 use crate::wire::Qpn;
 
 use super::end::End;
 use super::endings::Endings;
-use super::network::{Arrival, Network};
+use super::flights::Arrival;
+use super::network::Network;
 use super::node::{Due, Node, address};
 use super::oracle::{Notice, Oracle, Rule, Violation};
 use super::scenario::{Scenario, Span};
@@ -78,6 +80,10 @@ pub(super) struct World {
     calendar: BinaryHeap<Reverse<(Instant, u64, Event)>>,
     /// How often anything was put on it: what comes first at a time was put there first.
     entries: u64,
+    /// Room for bytes.
+    pub(super) scratch: Vec<u8>,
+    /// Room for completions.
+    pub(super) batch: Vec<Completion>,
     /// Room for arrivals.
     arrivals: Vec<Arrival>,
     pub(super) rng: Rng,
@@ -124,6 +130,8 @@ impl World {
             now: Instant::ZERO,
             calendar: BinaryHeap::new(),
             entries: 0,
+            scratch: Vec::new(),
+            batch: Vec::new(),
             arrivals: Vec::new(),
             rng,
             nodes,
@@ -297,6 +305,9 @@ impl World {
     /// The same; what events say that must not be is told at once.
     pub(super) fn hear_applications(&mut self, node: usize) -> Result<(), Violation> {
         self.nodes[node].engine.take_effects(&mut self.effects);
+        if self.effects.is_empty() && self.unheard.is_none() {
+            return Ok(());
+        }
         self.effects.notify();
         let mut events = std::mem::take(&mut self.effects.events);
         let outcome = self.note_shared_events(node, &events);

@@ -26,13 +26,13 @@ const LOOK: usize = 4096;
 /// A part of a message.
 #[derive(Clone, Debug)]
 pub(super) struct Bytes {
-    data: Arc<[u8]>,
+    data: Arc<Vec<u8>>,
     from: usize,
     length: usize,
 }
 
 impl Bytes {
-    pub(super) fn new(data: Arc<[u8]>, from: usize, length: usize) -> Self {
+    pub(super) fn new(data: Arc<Vec<u8>>, from: usize, length: usize) -> Self {
         Self { data, from, length }
     }
 
@@ -98,8 +98,10 @@ impl Reading {
 
     /// As [`Self::mismatch`], where the bytes may also still be `before`.
     pub(super) fn partial_mismatch(&self, got: &[u8], before: &[u8]) -> Option<usize> {
-        let before =
-            Patch { start: self.start, bytes: Bytes::new(Arc::from(before), 0, before.len()) };
+        let before = Patch {
+            start: self.start,
+            bytes: Bytes::new(Arc::new(before.to_vec()), 0, before.len()),
+        };
         mismatch(got, &self.base, self.start, self.patches.iter().chain([&before]))
     }
 }
@@ -109,7 +111,9 @@ impl Reading {
 pub(super) struct MemoryModel {
     name: String,
     memory: Arc<OwnedMemory>,
+    /// Of the watched bytes; what lies behind is not of this run.
     settled: Vec<u8>,
+    length: usize,
     claims: Vec<Claim>,
     landings: Vec<Landing>,
     readings: Vec<Reading>,
@@ -123,10 +127,11 @@ impl MemoryModel {
     /// Watches the first `length` bytes.
     pub(super) fn new(name: String, memory: Arc<OwnedMemory>, length: usize) -> Self {
         let mut settled = recycled::bytes(length);
-        memory.read(0, &mut settled).expect("the memory has what is to be watched");
+        let watched = memory.read(0, &mut settled[..length]);
+        watched.expect("the memory has what is to be watched");
         let (claims, landings, readings) = (Vec::new(), Vec::new(), Vec::new());
         let (found, scratch) = (None, Vec::new());
-        Self { name, memory, settled, claims, landings, readings, found, scratch }
+        Self { name, memory, settled, length, claims, landings, readings, found, scratch }
     }
 
     /// The bytes that really are there.
@@ -173,7 +178,12 @@ impl MemoryModel {
     /// What may be there is about to change: what is there now must be right.
     fn touch(&mut self, start: usize, length: usize) {
         if self.found.is_none() {
-            self.found = self.check_range(start, length).err();
+            let mut room = std::mem::take(&mut self.scratch);
+            if room.len() < LOOK {
+                room.resize(LOOK, 0);
+            }
+            self.found = self.check_range(start, length, &mut room[..LOOK]).err();
+            self.scratch = room;
         }
     }
 
@@ -336,7 +346,7 @@ impl MemoryModel {
 
     /// Every byte must be settled, or claimed by something under way.
     pub(super) fn check(&mut self) -> Result<(), Violation> {
-        self.touch(0, self.settled.len());
+        self.touch(0, self.length);
         self.complain()
     }
 
@@ -349,8 +359,7 @@ impl MemoryModel {
         self.complain()
     }
 
-    fn check_range(&self, start: usize, length: usize) -> Result<(), Violation> {
-        let mut room = [0; LOOK];
+    fn check_range(&self, start: usize, length: usize, room: &mut [u8]) -> Result<(), Violation> {
         let end = start + length;
         for from in (start..end).step_by(LOOK) {
             let actual = &mut room[..LOOK.min(end - from)];

@@ -116,7 +116,7 @@ impl Oracle {
     pub fn post_send(&mut self, queue: QueueId, model: &SendModel) {
         self.now += 1;
         let token = self.now;
-        let data = self.local_bytes(model);
+        let data = self.local_bytes(&model.local);
         let effect = self.open_effect(queue, token, model, &data);
         let message = self.open_message(queue, model, data);
         let this = &mut self.queues[queue.0];
@@ -198,10 +198,10 @@ impl Oracle {
     }
 
     /// The bytes that the request takes from its own memory, as far as it can.
-    fn local_bytes(&self, model: &SendModel) -> Arc<[u8]> {
-        match &model.local {
-            Local::Inline(bytes) => Arc::from(bytes.as_slice()),
-            Local::Places(places) => self.settled_bytes(places).into(),
+    fn local_bytes(&self, local: &Local) -> Arc<Vec<u8>> {
+        match local {
+            Local::Inline(bytes) => Arc::new(bytes.clone()),
+            Local::Places(places) => Arc::new(self.settled_bytes(places)),
         }
     }
 
@@ -227,7 +227,7 @@ impl Oracle {
         queue: QueueId,
         token: u64,
         model: &SendModel,
-        data: &Arc<[u8]>,
+        data: &Arc<Vec<u8>>,
     ) -> Effect {
         let landing = || match &model.local {
             Local::Places(places) => places.clone(),
@@ -281,7 +281,7 @@ impl Oracle {
         &mut self,
         queue: QueueId,
         model: &SendModel,
-        data: Arc<[u8]>,
+        data: Arc<Vec<u8>>,
     ) -> Option<usize> {
         let attachment = model.message?;
         let is_write = matches!(model.action, Action::Write(_));
@@ -294,7 +294,7 @@ impl Oracle {
         let peer = self.queues[queue.0].peer;
         let awaited = self.queues[peer.0].receives_posted > number;
         self.queues[queue.0].messages.push(Message {
-            data: if is_write { Arc::from([]) } else { data },
+            data: if is_write { Arc::default() } else { data },
             length: model.length,
             kind,
             attachment,
@@ -315,7 +315,7 @@ impl Oracle {
         let Some(receive) = receiver.receives.get(index) else { return };
         let (data, token) = (message.data.clone(), receive.token);
         let mut from = 0;
-        for place in receive.places.clone() {
+        for place in &receive.places {
             let length = place.length.min(data.len() - from);
             let bytes = Bytes::new(data.clone(), from, length);
             self.memories[place.memory.0].claim(token, sender, place.offset, bytes, false);
@@ -498,6 +498,11 @@ impl Oracle {
         let this = &mut self.queues[queue.0];
         let number = this.receives_completed;
         let receive = this.take_receive(queue, completion)?;
+        let sender = this.peer;
+        if let Some(message) = self.queues[sender.0].messages.get_mut(number) {
+            // Whatever still claims memory for it has its bytes.
+            message.data = Arc::default();
+        }
         if completion.status.is_success() {
             return self.received(queue, number, &receive, completion);
         }

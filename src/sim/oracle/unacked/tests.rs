@@ -1,6 +1,7 @@
 //! The model without acknowledgements agrees to what may happen and objects to what may not.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 
 use super::super::{Local, MemoryId, Oracle, Place, ReceiveModel, Rule, Violation};
 use super::*;
