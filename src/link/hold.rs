@@ -98,14 +98,24 @@ impl Hold {
         }
         let Reverse((_, _, slot)) = self.queue.pop()?;
         self.free.push(slot);
+        Some(self.burst_in(slot))
+    }
+
+    /// The packet that [`Self::pop`] would give.
+    pub(super) fn peek(&self, now: Instant) -> Option<ReceivedBurst<'_>> {
+        let Reverse((deadline, _, slot)) = self.queue.peek()?;
+        (*deadline <= now).then(|| self.burst_in(*slot))
+    }
+
+    fn burst_in(&self, slot: usize) -> ReceivedBurst<'_> {
         let Held { label, length } = &self.held[slot];
-        Some(ReceivedBurst {
+        ReceivedBurst {
             flow: label.flow,
             traffic_class: label.traffic_class,
             identification: label.identification,
             segment: (*length).max(1),
             bytes: &self.bytes[slot * STRIDE..slot * STRIDE + length],
-        })
+        }
     }
 }
 

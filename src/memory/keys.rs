@@ -17,7 +17,7 @@ use super::region::{AtomicChange, Backing};
 use super::registration::{ADDRESSING, base_of, check};
 use super::window::{Window, WindowKind, next_incarnation};
 use crate::rng::Rng;
-use crate::wire::{Qpn, Rkey};
+use crate::wire::{Crc, Qpn, Rkey};
 
 /// Protection domain: what a queue pair may touch is what lies in its domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -473,10 +473,11 @@ impl Span<'_> {
         self.backing.persist(self.offset, self.length)
     }
 
-    /// Reads into `target`, which must have the span's length. Fails in on-demand memory only.
-    pub(crate) fn read(&self, target: &mut [u8]) -> Result<(), KeyFault> {
+    /// Reads into `target`, which must have the span's length, and goes on with a sum over it if
+    /// there is one. Fails in on-demand memory only.
+    pub(crate) fn read(&self, target: &mut [u8], sum: Option<&mut Crc>) -> Result<(), KeyFault> {
         assert_eq!(target.len(), self.length, "a span is read as a whole");
-        self.backing.copy_out(self.offset, target).map_err(|_| KeyFault::Unmapped)
+        self.backing.copy_out(self.offset, target, sum).map_err(|_| KeyFault::Unmapped)
     }
 }
 

@@ -21,6 +21,7 @@ mod keys;
 mod region;
 mod registration;
 mod scatter;
+mod sum;
 mod window;
 
 pub use access::Access;
@@ -38,3 +39,4 @@ pub use scatter::Sge;
 pub use window::{BindFault, WindowBind, WindowId, WindowKind};
 
 pub(crate) use scatter::{gather, scatter};
+pub(crate) use sum::WORTH_SUMMING;

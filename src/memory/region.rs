@@ -16,6 +16,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::copy::{copy_in, copy_out};
 use super::demand::{self, Unmapped};
 use super::file;
+use super::sum::copy_out_summed;
+use crate::wire::Crc;
 
 /// Memory for registration, zeroed, aligned to a page. Peers may change it at any time, so it is
 /// read and written by copying; a 64-bit word at an aligned offset can be accessed atomically,
@@ -284,14 +286,28 @@ impl Backing {
         Ok(())
     }
 
-    /// Copies from `offset` to all of `target`; the range must lie inside.
-    pub(super) fn copy_out(&self, offset: usize, target: &mut [u8]) -> Result<(), Unmapped> {
+    /// Copies from `offset` to all of `target`, and goes on with a sum over the copy if there is one;
+    /// the range must lie inside.
+    pub(super) fn copy_out(
+        &self,
+        offset: usize,
+        target: &mut [u8],
+        sum: Option<&mut Crc>,
+    ) -> Result<(), Unmapped> {
         self.assert_inside(offset, target.len());
-        if self.on_demand {
-            return demand::read(self.start + offset, target);
+        let source = (self.start + offset) as *const u8;
+        match sum {
+            _ if self.on_demand => {
+                demand::read(self.start + offset, target)?;
+                if let Some(sum) = sum {
+                    sum.update(target);
+                }
+            }
+            // SAFETY: as above.
+            Some(sum) => unsafe { copy_out_summed(target, source, sum) },
+            // SAFETY: as above.
+            None => unsafe { copy_out(target, source) },
         }
-        // SAFETY: as above.
-        unsafe { copy_out(target, (self.start + offset) as *const u8) };
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 use super::access::Access;
 use super::error::KeyFault;
 use super::keys::{Accessor, DomainId, KeyTable};
-use crate::wire::Lkey;
+use crate::wire::{Crc, Lkey};
 
 /// A piece of registered local memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,20 +49,22 @@ pub(crate) fn scatter(
     Ok(())
 }
 
-/// Reads all of `target` from the place that lies `offset` bytes into the segments.
+/// Reads all of `target` from the place that lies `offset` bytes into the segments, and goes on with
+/// a sum over it if there is one.
 pub(crate) fn gather(
     keys: &KeyTable,
     domain: DomainId,
     segments: impl Iterator<Item = Sge> + Clone,
     offset: u64,
     target: &mut [u8],
+    mut sum: Option<&mut Crc>,
 ) -> Result<(), KeyFault> {
     let who = Accessor::local(domain);
     let mut done = 0;
     for piece in pieces(segments, offset, target.len()) {
         let piece = piece?;
         let span = keys.span(piece.key, who, piece.address, piece.length, Access::NONE)?;
-        span.read(&mut target[done..done + piece.length])?;
+        span.read(&mut target[done..done + piece.length], sum.as_deref_mut())?;
         done += piece.length;
     }
     Ok(())
@@ -137,9 +139,15 @@ mod tests {
         assert_eq!(scatter(&keys, DOMAIN, segments.into_iter(), 2, &source), Ok(()));
         let expected = [0, 0, 1, 0, 6, 7, 0, 0, 0, 0, 0, 0, 2, 3, 4, 5];
         assert_eq!(memory.to_vec(0, 16).unwrap(), expected);
-        let mut back = [0; 7];
-        assert_eq!(gather(&keys, DOMAIN, segments.into_iter(), 2, &mut back), Ok(()));
+        let (mut back, mut sum) = ([0; 7], Crc::default());
+        assert_eq!(
+            gather(&keys, DOMAIN, segments.into_iter(), 2, &mut back, Some(&mut sum)),
+            Ok(())
+        );
         assert_eq!(back, source);
+        let mut expected = Crc::default();
+        expected.update(&source);
+        assert_eq!(sum.value(), expected.value(), "all pieces are summed, in order");
     }
 
     #[test]

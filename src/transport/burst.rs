@@ -1,7 +1,8 @@
 //! Fills a slot with the packets of one burst: equal sizes, the last may be shorter.
 
 use super::congestion::on_the_line;
-use crate::wire::{Flow, Headers, ICRC_LENGTH, IdentificationRule, SentBurst, icrc, pad};
+use crate::memory::WORTH_SUMMING;
+use crate::wire::{Bth, Crc, Flow, Headers, ICRC_LENGTH, IdentificationRule, SentBurst, icrc, pad};
 
 /// What the slot's port allows.
 #[derive(Clone, Copy, Debug)]
@@ -87,25 +88,37 @@ impl<'a> BurstWriter<'a> {
         as_next && self.length + size <= self.slot.len()
     }
 
-    /// Adds a packet, which must fit; `gather` writes its payload. If it fails nothing is added.
+    /// Adds a packet, which must fit; `gather` writes its payload, and sums it if there is a sum. If
+    /// it fails nothing is added.
     #[inline]
     pub(crate) fn add<E>(
         &mut self,
         headers: &Headers,
         payload: usize,
-        gather: impl FnOnce(&mut [u8]) -> Result<(), E>,
+        gather: impl FnOnce(&mut [u8], Option<&mut Crc>) -> Result<(), E>,
     ) -> Result<(), E> {
         let size = packet_size(headers, payload);
         assert!(self.has_room(size), "the caller asks first whether a packet fits");
         let (flow, _) = self.route.as_ref().expect("the caller binds the burst to a flow first");
         let packet = &mut self.slot[self.length..self.length + size];
-        let (body, crc) = packet.split_at_mut(size - ICRC_LENGTH);
+        let (body, icrc) = packet.split_at_mut(size - ICRC_LENGTH);
         let start = headers.emit(body, payload);
-        gather(&mut body[start..start + payload])?;
-        body[start + payload..].fill(0);
         let rule = self.rules.identification;
         let identification = rule.of_segment(self.first_identification, self.packets);
-        crc.copy_from_slice(&icrc::of_datagram(flow, identification, icrc::DONT_FRAGMENT, body));
+        let length = size - ICRC_LENGTH;
+        let bth = &body[..Bth::LENGTH];
+        let mut sum = icrc::begin(flow, identification, icrc::DONT_FRAGMENT, bth, length);
+        let end = start + payload;
+        body[end..].fill(0);
+        if payload >= WORTH_SUMMING {
+            sum.update(&body[Bth::LENGTH..start]);
+            gather(&mut body[start..end], Some(&mut sum))?;
+            sum.update(&body[end..]);
+        } else {
+            gather(&mut body[start..end], None)?;
+            sum.update(&body[Bth::LENGTH..]);
+        }
+        icrc.copy_from_slice(&sum.value().to_le_bytes());
         if self.packets == 0 {
             self.segment = size;
         }

@@ -24,9 +24,13 @@ const MIN_WINDOW: u64 = 32 * 1024;
 const MAX_WINDOW: u64 = 4 * 1024 * 1024;
 /// Growth for each window that is acknowledged.
 const GROWTH: u64 = 32 * 1024;
-/// So much slower it grows about the size at which something was lost last.
-const CAUTION: u64 = 32;
+/// So much slower it grows about the size at which something was lost last, if that was not soon
+/// after an earlier loss.
+const CAUTION: u64 = 16;
 const MIN_PROBE: u64 = 200 * MICROSECOND;
+/// Windows that are acknowledged between two losses of which the second still has to do with its
+/// size.
+const CALM: u64 = 4;
 /// Before the first measurement.
 const FIRST_PROBE: u64 = MILLISECOND;
 
@@ -40,8 +44,10 @@ pub(crate) struct Path {
     destination: IpAddr,
     users: u32,
     window: u64,
-    /// The window when something was lost last.
+    /// The window when something was lost last, 0 if that was soon after an earlier loss.
     lost_at: u64,
+    /// Cost that was acknowledged since something was lost.
+    acknowledged: u64,
     in_flight: u64,
     smoothed_rtt: Option<u64>,
     /// No second reduction for losses of the same time.
@@ -63,6 +69,7 @@ impl Path {
             users: 0,
             window: INITIAL_WINDOW,
             lost_at: 0,
+            acknowledged: 0,
             in_flight: 0,
             smoothed_rtt: None,
             reduced_at: None,
@@ -106,9 +113,11 @@ impl Path {
 
     /// So much was acknowledged without loss. What is lost is mostly what a full socket buffer could
     /// not take, whose size does not change: about the window of the last loss it grows slowly, or
-    /// there would be a loss every few round trips.
+    /// there would be a loss every few round trips. Losses that follow each other have nothing to do
+    /// with the window's size.
     pub(crate) fn grow(&mut self, acknowledged: u64) {
-        let near = (self.lost_at * 7 / 8..self.lost_at * 9 / 8).contains(&self.window);
+        self.acknowledged += acknowledged;
+        let near = (self.lost_at * 11 / 16..self.lost_at * 9 / 8).contains(&self.window);
         let growth = if near { GROWTH / CAUTION } else { GROWTH };
         let step = growth * acknowledged / self.window.max(1);
         self.window = (self.window + step).min(MAX_WINDOW);
@@ -121,7 +130,9 @@ impl Path {
             return;
         }
         self.reduced_at = Some(now);
-        self.lost_at = self.window;
+        let is_calm = self.acknowledged >= CALM * self.window;
+        self.acknowledged = 0;
+        self.lost_at = if is_calm { self.window } else { 0 };
         self.window = (self.window * 7 / 10).max(MIN_WINDOW);
     }
 

@@ -8,7 +8,7 @@ use crate::memory::{Access, Accessor, KeyFault, denied, gather};
 use crate::queue::{
     Attachment, Completion, CompletionKind, CompletionStatus, Remote, SendData, SendOperation,
 };
-use crate::wire::{AtomicEth, Feth, Immediate, Message, Qpn, Reth, SendTail};
+use crate::wire::{AtomicEth, Crc, Feth, Immediate, Message, Qpn, Reth, SendTail};
 
 /// What a request is on the wire.
 pub(super) const fn class_of(operation: &SendOperation) -> Class {
@@ -138,7 +138,8 @@ pub(super) fn count_finished(ctx: &mut Context<'_>, operation: &SendOperation) {
     }
 }
 
-/// Copies payload of the request at `position`, from `offset` on, into a packet.
+/// Copies payload of the request at `position`, from `offset` on, into a packet, and sums it if
+/// there is a sum.
 #[inline]
 pub(super) fn read_payload(
     base: &Base,
@@ -146,6 +147,7 @@ pub(super) fn read_payload(
     position: u32,
     offset: u32,
     target: &mut [u8],
+    sum: Option<&mut Crc>,
 ) -> Result<(), KeyFault> {
     if target.is_empty() {
         return Ok(());
@@ -153,10 +155,13 @@ pub(super) fn read_payload(
     match base.queues.send.data(position) {
         SendData::Inline(words) => {
             SendData::copy_inline(words, offset as usize, target);
+            if let Some(sum) = sum {
+                sum.update(target);
+            }
             Ok(())
         }
         SendData::Segments(segments) => {
-            gather(ctx.keys, base.domain, segments.iter(), offset.into(), target)
+            gather(ctx.keys, base.domain, segments.iter(), offset.into(), target, sum)
         }
     }
 }

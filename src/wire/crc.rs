@@ -9,22 +9,35 @@ const AFTER_EIGHT_ONES: u32 = 0xdebb_20e3;
 
 /// A CRC in the making.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Crc(Hasher);
+pub(crate) struct Crc(Hasher);
 
 impl Crc {
     /// Starts after the masked link header.
-    pub(super) fn after_masked_link_header() -> Self {
+    pub(crate) fn after_masked_link_header() -> Self {
         Self(Hasher::new_with_initial(!AFTER_EIGHT_ONES))
     }
 
     /// Goes on over `bytes`.
-    pub(super) fn update(&mut self, bytes: &[u8]) {
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
     /// The result; little-endian it is the ICRC.
-    pub(super) fn value(self) -> u32 {
+    pub(crate) fn value(self) -> u32 {
         self.0.finalize()
+    }
+
+    /// The result if nothing followed.
+    pub(crate) fn so_far(&self) -> u32 {
+        self.0.clone().finalize()
+    }
+
+    /// The sum of everything that leaves the same remainder as these bytes do from a register of
+    /// zeros.
+    pub(crate) fn of_remainder(bytes: &[u8]) -> Self {
+        let mut hasher = Hasher::new_with_initial(!0);
+        hasher.update(bytes);
+        Self(hasher)
     }
 }
 
@@ -39,6 +52,16 @@ pub(super) const fn multiply(a: u32, b: u32) -> u32 {
         bit += 1;
     }
     product
+}
+
+/// x^n modulo the generator.
+pub(crate) const fn power_of_x(n: u32) -> u32 {
+    let (mut power, mut left) = (ONE, n);
+    while left > 0 {
+        power = multiply(power, ONE >> 1);
+        left -= 1;
+    }
+    power
 }
 
 /// The quotient by x.

@@ -48,6 +48,18 @@ pub fn of_datagram(flow: &Flow, identification: u16, flags: u16, bytes: &[u8]) -
     datagram_crc(flow, identification, flags, bytes).to_le_bytes()
 }
 
+/// Makes the ICRC of a packet right for another IPv4 identification. `packet` goes from BTH to ICRC.
+/// One that was wrong before stays as it is: somebody wanted it so.
+pub(crate) fn renumber(flow: &Flow, packet: &mut [u8], from: u16, to: u16) {
+    if from == to || flow.destination.is_ipv6() {
+        return;
+    }
+    let Some((covered, icrc)) = packet.split_last_chunk_mut::<ICRC_LENGTH>() else { return };
+    if *icrc == of_datagram(flow, from, DONT_FRAGMENT, covered) {
+        *icrc = of_datagram(flow, to, DONT_FRAGMENT, covered);
+    }
+}
+
 /// What lies before the BTH, as sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outer<'a> {
@@ -186,9 +198,23 @@ fn change_before(following: usize, difference: u32) -> [u8; 4] {
 }
 
 fn datagram_crc(flow: &Flow, identification: u16, flags: u16, bytes: &[u8]) -> u32 {
+    let (bth, rest) = bytes.split_at(bytes.len().min(Bth::LENGTH));
+    let mut crc = begin(flow, identification, flags, bth, bytes.len());
+    crc.update(rest);
+    crc.value()
+}
+
+/// The sum up to the BTH of a packet of so many bytes, BTH to pad.
+pub(crate) fn begin(
+    flow: &Flow,
+    identification: u16,
+    flags: u16,
+    bth: &[u8],
+    length: usize,
+) -> Crc {
     // Header and masked BTH lie together on the stack: one short pass, then one long one.
     let mut prefix = [0xff; IPV6_LENGTH + UDP_LENGTH + Bth::LENGTH];
-    let udp_length = bytes.len() + ICRC_LENGTH + UDP_LENGTH;
+    let udp_length = length + ICRC_LENGTH + UDP_LENGTH;
     let ip_length = match (flow.source, flow.destination) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => {
             let total = (udp_length + IPV4_LENGTH) as u16;
@@ -207,13 +233,11 @@ fn datagram_crc(flow: &Flow, identification: u16, flags: u16, bytes: &[u8]) -> u
     udp[2..4].copy_from_slice(&ROCE_PORT.to_be_bytes());
     udp[4..6].copy_from_slice(&(udp_length as u16).to_be_bytes());
     let bth_start = ip_length + UDP_LENGTH;
-    let (bth, rest) = bytes.split_at(bytes.len().min(Bth::LENGTH));
     prefix[bth_start..bth_start + bth.len()].copy_from_slice(bth);
     prefix[bth_start + CONGESTION_BYTE] = 0xff;
     let mut crc = Crc::after_masked_link_header();
     crc.update(&prefix[..bth_start + bth.len()]);
-    crc.update(rest);
-    crc.value()
+    crc
 }
 
 fn masked_ipv4(

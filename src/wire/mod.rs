@@ -28,6 +28,8 @@ mod psn;
 mod reth;
 mod udp;
 
+pub(crate) use crc::{Crc, power_of_x};
+
 pub use aeth::{Aeth, Credits, NakCode, RnrTimer, Syndrome};
 pub use area::NetworkArea;
 pub use atomic::AtomicEth;

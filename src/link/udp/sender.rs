@@ -12,8 +12,7 @@ use super::open::{self, UdpError, UdpOptions};
 use super::send::{Cut, SendBatch};
 use crate::engine::UnreachableKind;
 use crate::link::LinkStatistics;
-use crate::wire::icrc::{self, DONT_FRAGMENT};
-use crate::wire::{ICRC_LENGTH, SentBurst};
+use crate::wire::{SentBurst, icrc};
 
 /// The sockets to send from and the bursts on their way to them.
 pub(super) struct Sender {
@@ -169,17 +168,10 @@ impl Sender {
 }
 
 /// Makes the ICRCs of a burst right for datagrams that leave one by one: their identification is
-/// 0, not the segment's index. One that was wrong before stays wrong: somebody wanted it so.
+/// 0, not the segment's index.
 fn reseal(burst: &SentBurst, bytes: &mut [u8]) {
-    if burst.flow.destination.is_ipv6() {
-        return;
-    }
-    for (index, segment) in bytes.chunks_mut(burst.segment).enumerate().skip(1) {
-        let Some((covered, icrc)) = segment.split_last_chunk_mut::<ICRC_LENGTH>() else { return };
-        let old = icrc::of_datagram(&burst.flow, index as u16, DONT_FRAGMENT, covered);
-        if *icrc == old {
-            *icrc = icrc::of_datagram(&burst.flow, 0, DONT_FRAGMENT, covered);
-        }
+    for (index, segment) in bytes.chunks_mut(burst.segment).enumerate() {
+        icrc::renumber(&burst.flow, segment, index as u16, 0);
     }
 }
 
@@ -188,8 +180,8 @@ mod tests {
     use std::net::IpAddr;
 
     use super::*;
-    use crate::wire::Flow;
-    use crate::wire::icrc::Verdict;
+    use crate::wire::icrc::{DONT_FRAGMENT, Verdict};
+    use crate::wire::{Flow, ICRC_LENGTH};
 
     fn error(number: i32) -> io::Error {
         io::Error::from_raw_os_error(number)

@@ -147,7 +147,7 @@ impl NotificationPoint {
         headers.migration = false;
         let mut writer = BurstWriter::new(slot, rules, identification);
         writer.bind(&flow, options.notification_class());
-        let added: Result<(), std::convert::Infallible> = writer.add(&headers, 0, |_| Ok(()));
+        let added: Result<(), std::convert::Infallible> = writer.add(&headers, 0, |_, _| Ok(()));
         added.ok()?;
         Some((pair, writer.finish()?))
     }

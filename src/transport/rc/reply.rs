@@ -18,7 +18,7 @@ use crate::transport::counters::Counter;
 use crate::transport::fault::Fault;
 use crate::transport::history::{Cause, PacketKind};
 use crate::transport::segment::packets_of;
-use crate::wire::{Aeth, Headers, Message, Msn, NakCode, Psn, Reth, RnrTimer, Syndrome};
+use crate::wire::{Aeth, Crc, Headers, Message, Msn, NakCode, Psn, Reth, RnrTimer, Syndrome};
 
 /// How long a plain ACK is held at most.
 pub(crate) const ACK_HOLD: u64 = 5 * MICROSECOND;
@@ -174,8 +174,9 @@ impl Responder {
             if !writer.fits(&headers, length) {
                 return Ok(false);
             }
-            let added = writer
-                .add(&headers, length, |target| read_response(ctx, access, reth, offset, target));
+            let added = writer.add(&headers, length, |target, sum| {
+                read_response(ctx, access, reth, offset, target, sum)
+            });
             if added.is_err() && *repeated {
                 self.jobs.pop_front();
                 ctx.count(Counter::DropDuplicateWithoutRecord);
@@ -271,7 +272,7 @@ impl Responder {
         if !writer.fits(&headers, 0) {
             return false;
         }
-        let added: Result<(), std::convert::Infallible> = writer.add(&headers, 0, |_| Ok(()));
+        let added: Result<(), std::convert::Infallible> = writer.add(&headers, 0, |_, _| Ok(()));
         ctx.count(Counter::SentPackets);
         added.is_ok()
     }
@@ -294,6 +295,7 @@ fn read_response(
     reth: &Reth,
     offset: u32,
     target: &mut [u8],
+    sum: Option<&mut Crc>,
 ) -> Result<(), Fault> {
     if target.is_empty() {
         return Ok(());
@@ -301,6 +303,6 @@ fn read_response(
     let address = reth.address.checked_add(offset.into()).ok_or(Fault::ReadFailed)?;
     let key = reth.key.value();
     let span = ctx.keys.span(key, access, address, target.len(), Access::REMOTE_READ);
-    let read = span.map_err(|_| Fault::ReadFailed)?.read(target);
+    let read = span.map_err(|_| Fault::ReadFailed)?.read(target, sum);
     read.map_err(|_| if offset == 0 { Fault::RemoteAccess } else { Fault::ReadFailed })
 }

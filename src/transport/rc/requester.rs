@@ -227,12 +227,13 @@ impl Requester {
                 return;
             }
             let Outstanding { position, operation, .. } = self.outstanding[next.index];
-            let gathered = writer.add(&next.headers, next.payload, |target| match operation {
+            let gathered = writer.add(&next.headers, next.payload, |target, sum| match operation {
                 SendOperation::AtomicWrite { value, .. } => {
                     target.copy_from_slice(&value);
+                    debug_assert!(sum.is_none(), "eight bytes are not worth it");
                     Ok(())
                 }
-                _ => read_payload(base, ctx, position, next.offset, target),
+                _ => read_payload(base, ctx, position, next.offset, target, sum),
             });
             match gathered {
                 Ok(()) => self.sent(base, ctx, &next),

@@ -116,8 +116,8 @@ impl Sender {
                 self.paced_until = Some(until);
                 return;
             }
-            let gathered = writer.add(&headers, payload, |target| {
-                read_payload(base, ctx, sending.position, piece.offset, target)
+            let gathered = writer.add(&headers, payload, |target, sum| {
+                read_payload(base, ctx, sending.position, piece.offset, target, sum)
             });
             if gathered.is_err() {
                 let cause = unreadable(base, ctx, sending.position);
