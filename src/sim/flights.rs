@@ -60,7 +60,8 @@ impl Network {
         let train = &mut self.flights[train];
         train.bytes.extend_from_slice(bytes);
         train.told.extend(seen.and_then(|seen| seen.told));
-        train.ticket.needs_receive = train.ticket.needs_receive.or(needs_receive(seen));
+        let needs = train.ticket.needs_receive.or_else(|| needs_receive(seen));
+        train.ticket.needs_receive = needs;
     }
 
     /// A packet gets a flight, or is lost because there are too many.
