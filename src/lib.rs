@@ -76,6 +76,9 @@ pub mod fault;
 pub mod host;
 pub mod link;
 pub mod memory;
+#[cfg(feature = "parts")]
+#[doc(hidden)]
+pub mod parts;
 pub mod pcap;
 pub mod queue;
 pub mod rng;

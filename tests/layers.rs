@@ -74,7 +74,7 @@ fn some_layers_are_kept_from_others_altogether() {
 fn every_folder_has_its_place() {
     for (file, _) in sources() {
         let layer = layer_of(&file);
-        let root = ["lib", "main"].contains(&layer.as_str());
+        let root = ["lib", "main", "parts"].contains(&layer.as_str());
         assert!(root || LAYERS.contains(&layer.as_str()), "{} has no layer", file.display());
     }
 }

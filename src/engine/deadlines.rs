@@ -111,7 +111,8 @@ impl Deadlines {
 mod tests {
     use super::*;
     use crate::rng::Rng;
-    use std::collections::BTreeMap;
+    use proptest::prelude::*;
+    use std::collections::{BTreeMap, BTreeSet};
 
     #[test]
     fn entries_come_out_in_order_and_lazily_moved_ones_not_too_late() {
@@ -137,6 +138,83 @@ mod tests {
                 assert!(at <= now);
             }
             assert!(model.values().all(|at| *at > now));
+        }
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Set(u32, u64),
+        Remove(u32),
+        /// As [`Deadlines::pop_due`] is used: all that is due by then.
+        Pop(u64),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        // Few times, so that many are the same; and the ends.
+        let at = prop_oneof![8 => 0u64..50, 1 => Just(0), 1 => (u64::MAX - 3)..=u64::MAX];
+        prop_oneof![
+            8 => (0u32..30, at.clone()).prop_map(|(slot, at)| Step::Set(slot, at)),
+            2 => (0u32..40).prop_map(Step::Remove),
+            3 => at.prop_map(Step::Pop),
+        ]
+    }
+
+    /// By time, then by slot: a heap of an entry for each slot gives the times of this set.
+    #[derive(Default)]
+    struct Model(BTreeSet<(Instant, u32)>);
+
+    impl Model {
+        fn at(&self, slot: u32) -> Option<Instant> {
+            self.0.iter().find(|(_, known)| *known == slot).map(|(at, _)| *at)
+        }
+
+        fn remove(&mut self, slot: u32) -> Option<Instant> {
+            let at = self.at(slot)?;
+            self.0.remove(&(at, slot));
+            Some(at)
+        }
+
+        fn set(&mut self, slot: u32, at: Instant) {
+            let earlier = self.remove(slot).unwrap_or(at).min(at);
+            if earlier != Instant::NEVER {
+                self.0.insert((earlier, slot));
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_heap_is_an_ordered_set(steps in proptest::collection::vec(step(), 1..200)) {
+            let (mut deadlines, mut model) = (Deadlines::default(), Model::default());
+            for step in steps {
+                match step {
+                    Step::Set(slot, at) => {
+                        deadlines.set(slot, Instant::from_nanos(at));
+                        model.set(slot, Instant::from_nanos(at));
+                    }
+                    Step::Remove(slot) => {
+                        deadlines.remove(slot);
+                        model.remove(slot);
+                    }
+                    Step::Pop(now) => {
+                        let now = Instant::from_nanos(now);
+                        let mut last = Instant::ZERO;
+                        while let Some(slot) = deadlines.pop_due(now) {
+                            let at = model.remove(slot).expect("an entry that there is");
+                            prop_assert!(last <= at && at <= now, "in order, and only what is due");
+                            last = at;
+                        }
+                        prop_assert!(model.0.iter().all(|(at, _)| *at > now), "all that is due");
+                    }
+                }
+                let next = model.0.first().map_or(Instant::NEVER, |(at, _)| *at);
+                prop_assert_eq!(deadlines.next(), next);
+                prop_assert_eq!(deadlines.heap.len(), model.0.len());
+                for (place, (at, slot)) in deadlines.heap.iter().enumerate() {
+                    prop_assert!(model.0.contains(&(*at, *slot)));
+                    prop_assert_eq!(deadlines.position[*slot as usize] as usize, place);
+                }
+            }
         }
     }
 }

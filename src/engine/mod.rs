@@ -52,7 +52,7 @@ pub use port::{Port, PortCapabilities, SourcePorts};
 pub use regions::Translation;
 pub use xrc::{XrcFile, XrcOpen, XrcQueueOptions};
 
-use deadlines::Deadlines;
+pub(crate) use deadlines::Deadlines;
 use groups::GroupTable;
 use xrc::XrcDomains;
 

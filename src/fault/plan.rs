@@ -305,6 +305,8 @@ fn directions(text: &str) -> Option<Directions> {
 fn queue_pair(text: &str) -> Option<Qpn> {
     let hexadecimal = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
     let number = match hexadecimal {
+        // The standard library would take a sign.
+        Some(digits) if digits.starts_with('+') => return None,
         Some(digits) => u32::from_str_radix(digits, 16).ok()?,
         None => text.parse().ok()?,
     };
@@ -386,6 +388,7 @@ mod tests {
             "rate=10Gbyte",
             "direction=up",
             "qp=0x1000000",
+            "qp=0x+1",
             "qp=-1",
             "opcode=RC_SEND",
             "opcode=UNKNOWN",
@@ -410,19 +413,31 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn printing_and_parsing_are_inverse(
-            shares: [u32; 5], delay: u64, rate in proptest::option::of(1u64..), seed: u64,
+            shares: [u32; 5],
+            delay: u64,
+            rate in proptest::option::of(1u64..),
+            direction in 0usize..3,
+            qp in proptest::option::of(0u32..1 << 24),
+            opcode in proptest::option::of(proptest::num::u8::ANY),
+            seed: u64,
         ) {
             let [loss, duplicate, reorder, corrupt, ce] =
                 shares.map(|parts| Share::from_parts_per_million(parts % 1_000_001));
+            let direction = [Directions::In, Directions::Out, Directions::Both][direction];
+            let (qp, opcode) = (qp.map(Qpn::new), opcode.and_then(Opcode::from_byte));
             let plan = FaultPlan {
-                loss, duplicate, reorder, corrupt, ce, delay, rate, seed, ..FaultPlan::default()
+                loss, duplicate, reorder, corrupt, ce, delay, rate, direction, qp, opcode, seed,
             };
             proptest::prop_assert_eq!(plan.to_string().parse(), Ok(plan));
         }
 
         #[test]
-        fn no_text_makes_the_parser_panic(text in "[a-z=%.,0-9 xé]{0,40}") {
-            let _ = text.parse::<FaultPlan>();
+        fn no_text_makes_the_parser_panic_and_what_it_takes_is_printed_the_same(
+            text in "([a-z]{0,9}=?[0-9.]{0,21}(%|ms|us|s|bit|Gbit|xé)?,?){0,4}|(delay|rate|loss|ce|qp|seed)=[-+x0-9.a-fé%]{0,24}",
+        ) {
+            if let Ok(plan) = text.parse::<FaultPlan>() {
+                proptest::prop_assert_eq!(plan.to_string().parse(), Ok(plan));
+            }
         }
     }
 }

@@ -142,4 +142,36 @@ mod tests {
             assert!(text.parse::<Gid>().unwrap_err().to_string().contains("32 hex"), "{text}");
         }
     }
+
+    proptest::proptest! {
+        #[test]
+        fn every_gid_comes_back_from_each_of_its_forms(bytes: [u8; 16], v4: [u8; 4], is_v4: bool) {
+            let bytes = if is_v4 { Ipv4Addr::from(v4).to_ipv6_mapped().octets() } else { bytes };
+            let gid = Gid::from_bytes(bytes);
+            proptest::prop_assert_eq!(gid.to_bytes(), bytes);
+            proptest::prop_assert_eq!(Gid::from(gid.address()), gid);
+            let forms = [
+                gid.to_string(),
+                format!("{gid:x}"),
+                format!("{gid:x}").to_uppercase(),
+                gid.address().to_string(),
+                Ipv6Addr::from(bytes).to_string(),
+            ];
+            for form in forms {
+                proptest::prop_assert_eq!(form.parse(), Ok(gid), "{}", form);
+                for end in 0..form.len() {
+                    // A part may be another address, but is never this one's 32 digits.
+                    let part = form[..end].parse::<Gid>();
+                    proptest::prop_assert!(form.contains([':', '.']) || part.is_err());
+                }
+            }
+        }
+
+        #[test]
+        fn what_is_read_is_read_again_from_what_is_printed(text in "[0-9a-fA-F:.+ gé]{0,40}") {
+            if let Ok(gid) = text.parse::<Gid>() {
+                proptest::prop_assert_eq!(gid.to_string().parse(), Ok(gid));
+            }
+        }
+    }
 }

@@ -140,4 +140,49 @@ mod tests {
         assert!(check_mapped(text.as_ptr() as usize, text.len(), false).is_ok());
         assert!(matches!(check_mapped(8, 8, false), Err(MappingError::Unmapped { address: 8 })));
     }
+
+    proptest::proptest! {
+        /// Against a list that says of each page whether it is mapped, and how.
+        #[test]
+        fn a_range_is_mapped_if_each_of_its_bytes_is(
+            pages in proptest::collection::vec(0u8..4, 1..20),
+            start in 0usize..0x15_000,
+            length in 0usize..0x6_000,
+            write in proptest::bool::ANY,
+        ) {
+            let rights = |page: u8| ["---p", "r--p", "rw-p"][usize::from(page)];
+            let mut maps = String::new();
+            for (index, page) in pages.iter().enumerate().filter(|(_, page)| **page < 3) {
+                let (from, to) = (index * 0x1000, (index + 1) * 0x1000);
+                maps += &format!("{from:x}-{to:x} {} 00000000 00:00 0 [x]\n", rights(*page));
+            }
+            let of = |address: usize| pages.get(address / 0x1000).copied().unwrap_or(3);
+            let is_wrong = |address: &usize| match of(*address) {
+                2 => false,
+                1 => write,
+                _ => true,
+            };
+            let wrong = (start..start + length).find(is_wrong);
+            match (check_in(maps.as_bytes(), start, length, write), wrong) {
+                (Ok(()), None) => {}
+                (Err(MappingError::Unmapped { address }), Some(wrong)) => {
+                    proptest::prop_assert_eq!((address, of(wrong)), (wrong, 3));
+                }
+                (Err(MappingError::Forbidden { address, right }), Some(wrong)) => {
+                    let expected = if of(wrong) == 1 { "write" } else { "read" };
+                    proptest::prop_assert_eq!((address, right), (wrong, expected));
+                }
+                (found, wrong) => proptest::prop_assert!(false, "{found:?}, {wrong:?}"),
+            }
+        }
+
+        #[test]
+        fn no_list_makes_it_panic(
+            maps in "([0-9a-f]{0,17}-?[0-9a-f]{0,17} ?[r-][w-]?.{0,8}\n){0,6}",
+            start in proptest::num::usize::ANY,
+            length in proptest::num::usize::ANY,
+        ) {
+            let _ = check_in(maps.as_bytes(), start, length, true);
+        }
+    }
 }

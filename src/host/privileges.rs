@@ -114,4 +114,12 @@ CapEff:\t0000000000002000
     fn this_thread_has_a_user() {
         assert_ne!(Privileges::current().user, u32::MAX);
     }
+
+    proptest::proptest! {
+        #[test]
+        fn no_listing_makes_it_panic(text in "((Uid|CapEff):[ \\t]?([0-9a-f]{0,20}[ \\t]){0,5}\\n?){0,4}") {
+            let privileges = Privileges::parse(&text);
+            let _ = privileges.missing(Capability::NetRaw);
+        }
+    }
 }

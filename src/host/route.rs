@@ -78,4 +78,13 @@ fd000000000000000000000000000000 40 00000000000000000000000000000000 00 00000000
         assert_eq!(default_of(&only_local, ipv4_route), None);
         assert_eq!(default_of("garbage\n\n0 1 2 3 4 5 6 7 8 9\n", ipv6_route), None);
     }
+
+    proptest::proptest! {
+        #[test]
+        fn no_listing_makes_it_panic(text in "(([0-9a-f]{0,9}[ \\t]){0,12}\\n?){0,4}") {
+            for parse in [ipv4_route as fn(&str) -> Option<DefaultRoute<'_>>, ipv6_route] {
+                let _ = default_of(&text, parse);
+            }
+        }
+    }
 }

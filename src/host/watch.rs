@@ -183,4 +183,22 @@ mod tests {
         let watch = InterfaceWatch::open(1).unwrap();
         watch.take(|change| assert_ne!(change, Change::Removed));
     }
+
+    proptest::proptest! {
+        #[test]
+        fn no_bytes_do_harm(
+            heads in proptest::collection::vec((0u32..40, 14u16..26, 5u32..9), 0..6),
+            rest in proptest::collection::vec(proptest::num::u8::ANY, 0..60),
+        ) {
+            let mut bytes = Vec::new();
+            for (length, kind, index) in heads {
+                bytes.extend([&length.to_ne_bytes()[..], &kind.to_ne_bytes(), &[0; 14]].concat());
+                bytes.extend([&index.to_ne_bytes()[..], &rest[..rest.len().min(9)]].concat());
+            }
+            bytes.extend(&rest);
+            let found = all(&bytes);
+            // Each message has a header at least.
+            proptest::prop_assert!(found.len() * HEADER <= bytes.len());
+        }
+    }
 }

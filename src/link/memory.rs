@@ -133,6 +133,7 @@ impl Bell {
 /// What all ends share.
 struct Hub {
     inboxes: Vec<Inbox>,
+    #[allow(clippy::vec_box, reason = "slots travel as boxes between the pool and the inboxes")]
     /// The slot that was given back last is taken first: the processor still has it in its cache.
     pool: Mutex<Vec<Box<Slot>>>,
 }
@@ -152,6 +153,7 @@ impl Hub {
         self.pool().pop()
     }
 
+    #[allow(clippy::vec_box, reason = "as above")]
     fn pool(&self) -> MutexGuard<'_, Vec<Box<Slot>>> {
         self.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -18,6 +18,8 @@ mod denial;
 mod error;
 mod file;
 mod keys;
+#[cfg(test)]
+mod properties;
 mod region;
 mod registration;
 mod scatter;

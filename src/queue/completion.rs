@@ -146,7 +146,7 @@ impl CompletionKind {
         Self::Flush,
     ];
 
-    fn from_number(number: u8) -> Self {
+    pub(super) fn from_number(number: u8) -> Self {
         Self::ALL[usize::from(number).min(Self::ALL.len() - 1)]
     }
 

@@ -17,6 +17,8 @@ mod doorbell;
 mod flush;
 mod occupied;
 mod pair;
+#[cfg(all(test, not(loom)))]
+mod properties;
 mod receive;
 mod request;
 mod ring;

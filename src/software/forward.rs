@@ -72,12 +72,7 @@ impl Outgoing {
 
     /// Tells the owner of `slot`, who asked with `question`, which index this process has.
     pub(super) fn index(&mut self, now: Instant, slot: u8, report: IndexReport) -> Sent {
-        let mut header = [0; HEADER];
-        header[0] = INDEX;
-        header[1] = report.slot;
-        header[4..6].copy_from_slice(&report.index.to_be_bytes());
-        header[12..16].copy_from_slice(&report.question.to_be_bytes());
-        self.send(now, slot, &header, &[])
+        self.send(now, slot, &index_header(report), &[])
     }
 
     fn send(&mut self, now: Instant, slot: u8, header: &[u8; HEADER], bytes: &[u8]) -> Sent {
@@ -229,6 +224,15 @@ fn burst_header(burst: &ReceivedBurst<'_>) -> [u8; HEADER] {
     header
 }
 
+fn index_header(report: IndexReport) -> [u8; HEADER] {
+    let mut header = [0; HEADER];
+    header[0] = INDEX;
+    header[1] = report.slot;
+    header[4..6].copy_from_slice(&report.index.to_be_bytes());
+    header[12..16].copy_from_slice(&report.question.to_be_bytes());
+    header
+}
+
 fn put_address(place: &mut [u8], address: IpAddr) {
     match address {
         IpAddr::V4(address) => place[..4].copy_from_slice(&address.octets()),
@@ -292,6 +296,9 @@ pub(crate) fn fuzz(message: &[u8]) {
     let lengths: usize = burst.segments().map(<[u8]>::len).sum();
     assert_eq!(lengths, burst.bytes.len());
 }
+
+#[cfg(test)]
+mod properties;
 
 #[cfg(test)]
 mod tests {

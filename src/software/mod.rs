@@ -50,6 +50,8 @@ mod observe;
 mod opening;
 #[cfg(not(loom))]
 mod options;
+#[cfg(all(test, not(loom)))]
+mod properties;
 #[cfg(not(loom))]
 mod report;
 #[cfg(not(loom))]

@@ -106,4 +106,32 @@ mod tests {
         assert_eq!(pace.pay(START + SECOND, &options, 2_750, 1_000), Ok(()));
         assert!(pace.limiter.is_none());
     }
+
+    proptest::proptest! {
+        /// Whoever comes when: never more than the bucket and what has flowed into it, and whoever is
+        /// told a time gets his packet then.
+        #[test]
+        fn no_more_is_paid_for_than_was_earned(
+            packets in proptest::collection::vec((0u64..60_000, 1u64..200_000), 1..200),
+        ) {
+            let options = CongestionOptions::default();
+            let mut pace = Pace::default();
+            let (mut now, mut spent) = (START, 0u64);
+            for (wait, cost) in packets {
+                now += wait;
+                let paid = match pace.pay(now, &options, cost, 1_000) {
+                    Ok(()) => true,
+                    Err(later) => {
+                        proptest::prop_assert!(later > now);
+                        let mut copy = Pace { limiter: None, ..pace };
+                        proptest::prop_assert_eq!(copy.pay(later, &options, cost, 1_000), Ok(()));
+                        false
+                    }
+                };
+                spent += if paid { cost.min(DEPTH) } else { 0 };
+                let flowed = u128::from(now - START) * u128::from(FULL_RATE) / u128::from(SECOND);
+                proptest::prop_assert!(u128::from(spent) <= u128::from(DEPTH) + flowed);
+            }
+        }
+    }
 }

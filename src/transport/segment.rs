@@ -121,9 +121,11 @@ impl Shape {
 }
 
 #[cfg(test)]
+mod properties;
+
+#[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     fn shape(class: Class, length: u32, mtu: u32, chunk: u32) -> Shape {
         Shape { class, length, mtu, chunk }
@@ -137,44 +139,5 @@ mod tests {
         assert_eq!(shape(Class::Local, 0, 256, 256).packets(), 0);
         let read = shape(Class::Read, 0, 256, 256).read_part(0);
         assert_eq!(read, ReadPart { offset: 0, length: 0, packets: 1 });
-    }
-
-    proptest! {
-        #[test]
-        fn pieces_join_to_the_message(length in 0u32..100_000, exponent in 8u32..13) {
-            let shape = shape(Class::Write, length, 1 << exponent, 1 << 16);
-            let mut offset = 0;
-            for index in 0..shape.packets() {
-                let piece = shape.piece(index);
-                prop_assert_eq!(piece.offset, offset);
-                prop_assert_eq!(piece.first, index == 0);
-                prop_assert_eq!(piece.last, index + 1 == shape.packets());
-                prop_assert!(piece.last || piece.length == shape.mtu);
-                offset += piece.length;
-            }
-            prop_assert_eq!(offset, length);
-            prop_assert_eq!(shape.bytes_between(0, shape.packets()), u64::from(length));
-        }
-
-        #[test]
-        fn read_parts_join_and_never_cross_a_chunk(
-            length in 1u32..500_000, exponent in 8u32..13, factor in 1u32..20, start in 0u32..2000
-        ) {
-            let mtu = 1 << exponent;
-            let shape = shape(Class::Read, length, mtu, mtu * factor);
-            let mut index = start % shape.packets();
-            let mut offset = index * mtu;
-            while index < shape.packets() {
-                let part = shape.read_part(index);
-                prop_assert_eq!(part.offset, offset);
-                prop_assert!(part.length > 0);
-                let last = part.offset + part.length - 1;
-                prop_assert_eq!(part.offset / shape.chunk, last / shape.chunk);
-                prop_assert!(shape.ends_chunk(index + part.packets - 1));
-                index += part.packets;
-                offset += part.length;
-            }
-            prop_assert_eq!(offset, length);
-        }
     }
 }

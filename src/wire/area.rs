@@ -39,10 +39,11 @@ impl NetworkArea {
         Self { source, destination, traffic_class, flow_label: 0 }
     }
 
-    /// The bytes for a UDP payload of `length` bytes; zeros if the addresses are of two families.
+    /// The bytes for a UDP payload of `length` bytes; zeros if the addresses are of two families. A
+    /// length that does not fit into an IP packet is cut to 16 bits.
     pub fn emit(&self, length: usize) -> [u8; Self::LENGTH] {
         let mut area = [0; Self::LENGTH];
-        let length = (UDP_HEADER + length) as u16;
+        let length = length.wrapping_add(UDP_HEADER) as u16;
         match (self.source, self.destination) {
             (IpAddr::V6(source), IpAddr::V6(destination)) => Ipv6Header {
                 traffic_class: self.traffic_class,
@@ -57,7 +58,7 @@ impl NetworkArea {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
                 let mut header = Ipv4Header {
                     traffic_class: self.traffic_class,
-                    total_length: length + Ipv4Header::LENGTH as u16,
+                    total_length: length.wrapping_add(Ipv4Header::LENGTH as u16),
                     identification: 0,
                     flags: DONT_FRAGMENT,
                     hop_limit: HOP_LIMIT,
@@ -133,6 +134,17 @@ mod tests {
         damaged[39] ^= 1;
         for bytes in [[0; 40], [0xff; 40], damaged] {
             assert_eq!(NetworkArea::parse(&bytes), None);
+        }
+    }
+
+    #[test]
+    fn a_length_beyond_every_ip_packet_is_cut() {
+        let area = area(Ipv4Addr::LOCALHOST, Ipv4Addr::LOCALHOST);
+        for length in [65_520, 65_528, usize::MAX] {
+            let bytes = area.emit(length);
+            let total = u16::from_be_bytes([bytes[22], bytes[23]]);
+            assert_eq!(total, length.wrapping_add(28) as u16);
+            assert_eq!(NetworkArea::parse(&bytes), Some(area));
         }
     }
 

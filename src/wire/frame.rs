@@ -262,7 +262,7 @@ pub fn frame_headers(
     hop_limit: u8,
     udp_payload_length: usize,
 ) -> FrameHeaders {
-    let length = (udp_payload_length + UdpHeader::LENGTH) as u16;
+    let length = udp_payload_length.wrapping_add(UdpHeader::LENGTH) as u16;
     let mut bytes = [0; FrameHeaders::MAX_LENGTH];
     let ethernet_at = |ethertype| Ethernet {
         destination: ethernet_address(flow.destination),

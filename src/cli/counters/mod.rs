@@ -259,10 +259,13 @@ fn json(answers: &[Answer], names: Names) -> Result<String, Failure> {
 
 /// A queue pair number as people write it: decimal, or hexadecimal after `0x`.
 fn parse_number(text: &str) -> Result<u32, String> {
-    let digits = text.strip_prefix("0x").map(|digits| u32::from_str_radix(digits, 16));
-    let number = digits.unwrap_or_else(|| text.parse());
+    let number = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        // The standard library would take a sign.
+        Some(digits) if digits.starts_with('+') => None,
+        Some(digits) => u32::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    };
     number
-        .ok()
         .filter(|number| *number < 1 << 24)
         .ok_or_else(|| "a queue pair number is below 2^24, decimal or as 0x1a".to_owned())
 }
@@ -284,7 +287,8 @@ mod tests {
     #[test]
     fn numbers_and_intervals_are_read_as_people_write_them() {
         assert_eq!((parse_number("0x1A"), parse_number("26")), (Ok(26), Ok(26)));
-        for wrong in ["", "0x", "x", "-1", "16777216", "0x1000000"] {
+        assert_eq!(parse_number("0X1a"), Ok(26));
+        for wrong in ["", "0x", "0x+1", "x", "-1", "16777216", "0x1000000"] {
             assert!(parse_number(wrong).is_err(), "{wrong}");
         }
         assert_eq!(parse_interval("0.5"), Ok(0.5));

@@ -97,6 +97,8 @@ impl FromStr for OpcodePattern {
 /// A number in decimal, or hexadecimal after `0x`.
 fn number(text: &str) -> Option<u32> {
     match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        // The standard library would take a sign.
+        Some(digits) if digits.starts_with('+') => None,
         Some(digits) => u32::from_str_radix(digits, 16).ok(),
         None => text.parse().ok(),
     }
@@ -175,5 +177,50 @@ mod tests {
         is("CNP", &[0x81]);
         is("send_only", &[0x04, 0x24, 0x44, 0x64, 0xa4]);
         assert!(pattern("SENDS").is_err() && pattern("256").is_err());
+    }
+
+    #[test]
+    fn a_sign_is_no_hexadecimal_digit() {
+        assert_eq!((queue_pair("0x1a"), queue_pair("26")), (Ok(26), Ok(26)));
+        assert!(queue_pair("0x+1a").is_err() && "0x+4".parse::<OpcodePattern>().is_err());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn a_range_is_read_as_it_is_written(first in 1u64.., more in 0u64.., frame: u64) {
+            let last = first.saturating_add(more);
+            for (text, first, last) in [
+                (format!("{first}-{last}"), first, last),
+                (format!("{first}-"), first, u64::MAX),
+                (format!("-{last}"), 1, last),
+                (first.to_string(), first, first),
+            ] {
+                let range: FrameRange = text.parse().expect("a range");
+                proptest::prop_assert_eq!(range.contains(frame), first <= frame && frame <= last);
+                proptest::prop_assert_eq!(range.ends_at(frame), frame >= last);
+            }
+            if first < last {
+                let backwards = format!("{last}-{first}").parse::<FrameRange>();
+                proptest::prop_assert!(backwards.is_err());
+            }
+        }
+
+        #[test]
+        fn numbers_and_icrcs_are_read_as_they_are_written(number in 0u32..1 << 24, bytes: [u8; 4]) {
+            for text in [format!("{number}"), format!("{number:#x}"), format!("0X{number:X}")] {
+                proptest::prop_assert_eq!(queue_pair(&text), Ok(number));
+            }
+            let [a, b, c, d] = bytes.map(|byte| format!("{byte:02x}"));
+            for text in [format!("{a}{b}{c}{d}"), format!("{a} {b} {c} {d}"), format!("{a}:{b}:{c}:{d}")] {
+                proptest::prop_assert_eq!(icrc(&text), Ok(bytes));
+                proptest::prop_assert!(icrc(&text[1..]).is_err() && icrc(&(text + "0")).is_err());
+            }
+        }
+
+        #[test]
+        fn no_text_makes_a_filter_panic(text in "[-0-9xX+ :a-fA-Fé_]{0,24}") {
+            let _ = (text.parse::<FrameRange>(), text.parse::<OpcodePattern>());
+            let _ = (queue_pair(&text), icrc(&text));
+        }
     }
 }

@@ -277,4 +277,42 @@ mod tests {
             assert!(told(&text).contains("reserved"), "{text}");
         }
     }
+
+    proptest::proptest! {
+        #[test]
+        fn any_address_that_can_be_reached_reads_back(
+            bytes: [u8; 16],
+            number in 2u32..0x00ff_ffff,
+            psn in 0u32..1 << 24,
+        ) {
+            let gid = Gid::from_bytes(bytes);
+            let endpoint = Endpoint { gid, number: Qpn::new(number), psn: Psn::new(psn) };
+            let text = format(&endpoint);
+            proptest::prop_assert_eq!(text.len() + 1, ADDRESS_LENGTH);
+            match parse(&text) {
+                Ok(found) => proptest::prop_assert_eq!((found, gid.is_zero()), (endpoint, false)),
+                Err(error) => proptest::prop_assert!(gid.is_zero(), "{error}"),
+            }
+            // Digits of either case, as other programs may send them.
+            proptest::prop_assert_eq!(parse(&text.to_uppercase()).ok(), parse(&text).ok());
+            for end in 0..text.len() {
+                proptest::prop_assert!(parse(&text[..end]).is_err(), "cut at {end}");
+            }
+        }
+
+        #[test]
+        fn what_is_taken_is_written_the_same(
+            lid in "[0-9a-f]{3,5}",
+            number in "[0-9a-f]{5,7}",
+            psn in "[0-9a-f+]{6}",
+            gid in "[0-9a-f]{31,33}",
+            any in "[0-9a-f:é]{0,60}",
+        ) {
+            let _ = parse(&any);
+            let text = format!("{lid}:{number}:{psn}:{gid}");
+            if let Ok(endpoint) = parse(&text) {
+                proptest::prop_assert_eq!(&format(&endpoint)[4..], &text[4..]);
+            }
+        }
+    }
 }

@@ -200,4 +200,33 @@ mod tests {
             assert!(parse_xrc(wrong).is_err(), "{wrong}");
         }
     }
+
+    proptest::proptest! {
+        #[test]
+        fn any_xrc_address_reads_back_and_no_part_of_it(
+            bytes: [u8; 16],
+            numbers in proptest::array::uniform2(2u32..0x00ff_ffff),
+            others in proptest::array::uniform2(0u32..1 << 24),
+        ) {
+            proptest::prop_assume!(bytes != [0; 16]);
+            let address = XrcAddress {
+                gid: Gid::from_bytes(bytes),
+                target: Qpn::new(numbers[0]),
+                initiator: Qpn::new(numbers[1]),
+                psn: Psn::new(others[0]),
+                queue: Srqn::new(others[1]),
+            };
+            let text = format_xrc(&address);
+            proptest::prop_assert_eq!(text.len() + 1, XRC_LENGTH);
+            proptest::prop_assert_eq!(parse_xrc(&text).ok(), Some(address));
+            for end in 0..text.len() {
+                proptest::prop_assert!(parse_xrc(&text[..end]).is_err(), "cut at {end}");
+            }
+        }
+
+        #[test]
+        fn no_text_makes_it_panic(text in "([0-9a-f]{0,33}:){0,7}[0-9a-fé]{0,33}") {
+            let _ = parse_xrc(&text);
+        }
+    }
 }

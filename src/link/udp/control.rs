@@ -142,6 +142,9 @@ fn split_message(bytes: &[u8]) -> Option<(libc::c_int, libc::c_int, &[u8], &[u8]
 }
 
 #[cfg(test)]
+mod properties;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -53,6 +53,8 @@ impl Limiter {
     pub(super) fn notify_again(&mut self, now: Instant, options: &CongestionOptions) {
         self.advance(now, options);
         self.point.notify(now, options);
+        // The bucket of a lower rate is smaller, at once and not at the next look.
+        self.tokens = self.tokens.min(self.depth());
     }
 
     /// Makes up for the time since the last look, [`MOST_STEPS`] at most: parameters can be so slow,
@@ -178,6 +180,16 @@ mod tests {
         let ideal = 6_250_000;
         assert!((ideal - 16_000..=ideal + 16_000).contains(&bytes), "{bytes}");
         assert!(looks <= 3 * 10_000 / 25 + 3, "{looks} looks for 400 half buckets");
+    }
+
+    #[test]
+    fn a_cut_makes_the_bucket_smaller_at_once() {
+        let mut limiter = Limiter::new(START, &still());
+        let now = START + 50 * MICROSECOND;
+        assert_eq!(limiter.budget(now, &still()), Ok(31_250), "5 Gbit/s for 50 µs");
+        limiter.notify_again(now, &still());
+        let rate = limiter.rate(now, &still()).current;
+        assert_eq!(limiter.budget(now, &still()), Ok((rate / 8 / 20_000) as usize));
     }
 
     #[test]

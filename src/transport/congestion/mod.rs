@@ -15,6 +15,8 @@ mod limiter;
 mod notification;
 mod options;
 mod pacer;
+#[cfg(test)]
+mod properties;
 mod reaction;
 
 pub use limiter::FlowRate;
