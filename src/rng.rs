@@ -67,9 +67,13 @@ impl Rng {
 
     /// Fills `bytes` with random bytes.
     pub fn fill(&mut self, bytes: &mut [u8]) {
-        for chunk in bytes.chunks_mut(8) {
+        let (words, rest) = bytes.as_chunks_mut::<8>();
+        for word in words {
+            *word = self.next_u64().to_le_bytes();
+        }
+        if !rest.is_empty() {
             let word = self.next_u64().to_le_bytes();
-            chunk.copy_from_slice(&word[..chunk.len()]);
+            rest.copy_from_slice(&word[..rest.len()]);
         }
     }
 }

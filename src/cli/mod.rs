@@ -8,6 +8,7 @@ mod dump;
 mod output;
 mod perf;
 mod pingpong;
+mod processor;
 mod sim;
 mod text;
 mod waiting;

@@ -151,6 +151,7 @@ impl Engine {
             history,
         };
         let result = step(pair, &mut ctx);
+        pair.is_changed.set(true);
         if pair.holds_reply() {
             self.held.push(slot);
         }

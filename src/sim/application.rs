@@ -6,6 +6,7 @@ use super::end::PostedSend;
 use super::node::Completions;
 use super::oracle::{Rule, Violation};
 use super::scenario::{Operation, Polling};
+use super::trace::Note;
 use super::world::{LOOK_AGAIN, Phase, World};
 
 /// Completions taken at a time.
@@ -60,34 +61,29 @@ impl World {
         queue: usize,
     ) -> Result<Vec<Completion>, Violation> {
         let mut all = Vec::new();
+        let mut batch = std::mem::take(&mut self.batch);
         loop {
-            let mut batch = Vec::new();
+            batch.clear();
             let queue = &self.nodes[node].queues[queue].queue;
             let outcome = queue.poll(BATCH, |_, completion| batch.push(completion));
             if let Err(overrun) = outcome {
                 return Err(Violation::new(Rule::Completion, overrun.to_string()));
             }
             if batch.is_empty() {
+                self.batch = batch;
                 return Ok(all);
             }
             for completion in &batch {
                 self.handle_completion(node, completion)?;
             }
-            all.append(&mut batch);
+            all.extend_from_slice(&batch);
         }
     }
 
     fn handle_completion(&mut self, node: usize, completion: &Completion) -> Result<(), Violation> {
         self.completions += 1;
         let number = completion.queue_pair;
-        let (id, kind, status) = (completion.id, completion.kind, completion.status);
-        self.network.trace.note(
-            self.now,
-            format!(
-                "node {node} polls {kind:?} {id} of {number}: {status}, {} bytes",
-                completion.length
-            ),
-        );
+        self.network.trace.note(self.now, Note::Polled { node, completion: *completion });
         if let Some(end) = self.find_unacked(node, number) {
             return self.handle_unacked(end, completion);
         }

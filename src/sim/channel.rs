@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::memory::WindowId;
 use crate::queue::QueuePairQueues;
 use crate::time::Instant;
-use crate::wire::{Psn, Qpn};
+use crate::wire::Psn;
 
 use super::credits::{Ledger, Told};
 use super::matrix::{Met, Row};
@@ -14,7 +14,6 @@ use super::matrix::{Met, Row};
 /// See the module's text.
 #[derive(Default)]
 pub(super) struct Channel {
-    pub(super) number: Option<Qpn>,
     /// The end that it is connected to.
     pub(super) peer: usize,
     /// Its memory window.

@@ -18,6 +18,9 @@ pub(super) struct Seen {
     pub(super) key: Option<Rkey>,
     /// Nobody may answer it.
     pub(super) is_unacked: bool,
+    /// Which end's request it belongs to: its sender's, or of an answer its receiver's. Only the
+    /// network knows.
+    pub(super) requester: Option<usize>,
     /// Who sent a datagram.
     pub(super) source: Option<Qpn>,
     /// A receive has to be there for it, if it is of a transport without acknowledgements.
@@ -56,6 +59,7 @@ pub(super) fn classify(bytes: &[u8]) -> Option<Seen> {
         psn,
         key,
         is_unacked,
+        requester: None,
         source,
         needs_receive,
         edges,

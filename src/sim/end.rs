@@ -109,8 +109,8 @@ impl End {
         windows: [Registered; 2],
         grant: Grant,
     ) -> Self {
-        let [sources, buffers, landings] = Node::zones_of(index_on_node, scenario.zone);
-        let zone = |start| Zone::new(start, scenario.zone);
+        let starts = Node::zones_of(index_on_node, scenario.zones);
+        let zone = |number: usize| Zone::new(starts[number], scenario.zones[number]);
         let [window, own_window] = windows.map(Window::new);
         Self {
             plan,
@@ -120,9 +120,9 @@ impl End {
             receive_cursor: 0,
             sends: VecDeque::new(),
             receives: VecDeque::new(),
-            sources: zone(sources),
-            buffers: zone(buffers),
-            landings: zone(landings),
+            sources: zone(0),
+            buffers: zone(1),
+            landings: zone(2),
             window,
             own_window,
             grant,

@@ -6,7 +6,8 @@ use crate::time::Instant;
 use crate::wire::SentBurst;
 
 use super::classify::Seen;
-use super::network::{Flight, Network, arrives};
+use super::flights::Ticket;
+use super::network::{Network, arrives};
 
 impl Network {
     /// End `end` on this machine is attached to the group.
@@ -45,22 +46,13 @@ impl Network {
             self.trace.frame(now, from, burst, identification, bytes, fate);
             reached |= u64::from(arrives(fate)) << to;
             let Fate::Deliver(delivery) = fate else { continue };
-            let flight = Flight {
-                to,
-                end: None,
-                flow: burst.flow,
-                traffic_class: burst.traffic_class,
-                first_identification: identification,
-                segment: bytes.len(),
-                bytes: bytes.to_vec(),
-                pause: None,
-                told: Vec::new(),
-                needs_receive: seen.filter(|seen| seen.needs_receive).and_then(|seen| seen.row),
-            };
-            self.deliver(on_time, flight, delivery);
+            // A datagram is no answer: it asks for no pause and tells of no receives.
+            if let Some(flight) = self.board(to, burst, identification, bytes, seen) {
+                self.deliver(on_time, flight, delivery);
+            }
         }
         if let Some(seen) = seen
-            && let Some(end) = self.requester(seen)
+            && let Some(end) = seen.requester
         {
             self.channels[end].follow(seen.edges, reached);
         }
@@ -79,11 +71,11 @@ impl Network {
     }
 
     /// A flight to the group is handed to a machine: each member there needs a receive.
-    pub(super) fn receive_for_group(&mut self, node: usize, flight: &Flight) {
+    pub(super) fn receive_for_group(&mut self, node: usize, ticket: &Ticket) {
         self.inbound_to_group -= 1;
         let members = self.channels.iter().filter(|channel| channel.joined_on == Some(node));
         let lacking = members.filter(|member| member.lacks_receives()).count();
-        let row = flight.needs_receive;
+        let row = ticket.needs_receive;
         self.unready.extend(row.into_iter().cycle().take(if row.is_some() { lacking } else { 0 }));
     }
 }

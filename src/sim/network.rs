@@ -12,57 +12,29 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::engine::{Port, PortCapabilities, UnreachableKind};
+use crate::engine::PortCapabilities;
 use crate::fault::{Delivery, Direction, DropCause, Fate, Faults, PacketView};
 use crate::memory::WindowId;
 use crate::queue::QueuePairQueues;
 use crate::rng::Rng;
 use crate::time::{Instant, SECOND};
-use crate::wire::{Flow, Identification, Qpn, ReceivedBurst, SentBurst};
+use crate::wire::{Qpn, SentBurst};
 
 use super::channel::Channel;
 use super::classify::{Seen, classify};
 use super::credits::{Ledger, Told};
+use super::flights::{Arrival, Flight, Ticket};
 use super::matrix::{Column, Matrix, Row};
 use super::oracle::{Rule, Violation};
+use super::port::NodePort;
 use super::scenario::{NetworkPlan, Operation};
 use super::script::Script;
 use super::trace::{Trace, identification};
 
-/// Flights at a time, at most.
-const FLIGHT_LIMIT: usize = 16_384;
 /// Requests of a queue pair of which the kind is remembered.
 const REMEMBERED: usize = 1024;
-/// The byte of the BTH that the ICRC does not cover (FECN, BECN, reserved bits): a packet that is
-/// damaged there is as good as any.
-const UNPROTECTED: usize = 4;
 /// Bytes on the wire beside the UDP payload.
 const OVERHEAD: usize = 66;
-
-/// A packet, or a burst of them, on its way.
-pub(super) struct Flight {
-    pub(super) to: usize,
-    /// The end that it is addressed to, damaged or not.
-    pub(super) end: Option<usize>,
-    pub(super) flow: Flow,
-    pub(super) traffic_class: u8,
-    pub(super) first_identification: u16,
-    pub(super) segment: usize,
-    pub(super) bytes: Vec<u8>,
-    /// It asks its receiver to wait so many nanoseconds before it sends this PSN again.
-    pub(super) pause: Option<(u32, u64)>,
-    /// What its answers say about receives.
-    pub(super) told: Vec<Told>,
-    /// A receive has to be there for a packet of this kind, or it is dropped.
-    pub(super) needs_receive: Option<Row>,
-}
-
-/// Something that the world has to put on its calendar.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Arrival {
-    pub(super) at: Instant,
-    pub(super) flight: usize,
-}
 
 /// What was sent, and what disturbed it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -104,8 +76,8 @@ impl Tally {
 
 /// See the module's text.
 pub(super) struct Network {
-    plan: NetworkPlan,
-    capabilities: PortCapabilities,
+    pub(super) plan: NetworkPlan,
+    pub(super) capabilities: PortCapabilities,
     faults: Option<Faults>,
     script: Option<Script>,
     is_faulty: bool,
@@ -114,14 +86,18 @@ pub(super) struct Network {
     lines: Vec<Instant>,
     /// When the last packet of a pair of nodes arrives.
     last_arrivals: Vec<Instant>,
-    flights: Vec<Option<Flight>>,
-    free: Vec<usize>,
-    inboxes: Vec<VecDeque<Flight>>,
-    scheduled: Vec<Arrival>,
+    /// All flights there ever were at a time; those that are over are in `free`.
+    pub(super) flights: Vec<Flight>,
+    pub(super) free: Vec<usize>,
+    /// Flights that have arrived and were not yet taken.
+    pub(super) inboxes: Vec<VecDeque<usize>>,
+    pub(super) scheduled: Vec<Arrival>,
     pub(super) channels: Vec<Channel>,
+    /// The queue pair number of each channel.
+    numbers: Vec<Option<Qpn>>,
     /// Flights towards the group.
     pub(super) inbound_to_group: usize,
-    slot: Vec<u8>,
+    pub(super) slot: Vec<u8>,
     /// Packets that came when no receive was posted, since the last look.
     pub(super) unready: Vec<Row>,
     /// A packet that must not have been sent.
@@ -157,6 +133,7 @@ impl Network {
             inboxes: (0..nodes).map(|_| VecDeque::new()).collect(),
             scheduled: Vec::new(),
             channels: Vec::new(),
+            numbers: Vec::new(),
             inbound_to_group: 0,
             unready: Vec::new(),
             violation: None,
@@ -171,8 +148,9 @@ impl Network {
     pub(super) fn name_end(&mut self, end: usize, peer: usize, number: Qpn, only_messages: bool) {
         if self.channels.len() <= end {
             self.channels.resize_with(end + 1, Channel::default);
+            self.numbers.resize(end + 1, None);
         }
-        self.channels[end].number = Some(number);
+        self.numbers[end] = Some(number);
         self.channels[end].peer = peer;
         self.channels[end].requests.clear();
         self.channels[end].not_before = None;
@@ -195,11 +173,18 @@ impl Network {
         self.channels[end].window = Some(window);
     }
 
-    /// What a packet is about, and whether it goes through the receiver's window.
+    /// What a packet is about, whose request it belongs to, and whether it goes through the
+    /// receiver's window.
     fn look_at(&self, bytes: &[u8]) -> Option<Seen> {
-        let seen = classify(bytes)?;
-        let window = self.end_of(seen.destination).and_then(|end| self.channels[end].window);
+        let mut seen = classify(bytes)?;
+        let receiver = self.end_of(seen.destination);
+        seen.requester = match (seen.source, receiver) {
+            (Some(source), _) => self.end_of(source),
+            (None, Some(receiver)) if seen.is_request => Some(self.channels[receiver].peer),
+            (None, receiver) => receiver,
+        };
         let named = seen.key.map(WindowId::of_key);
+        let window = receiver.and_then(|end| self.channels[end].window);
         Some(if named.is_some() && named == window { seen.through_window() } else { seen })
     }
 
@@ -243,7 +228,7 @@ impl Network {
 
     /// Packets or bursts on their way, or arrived and not yet taken.
     pub(super) fn in_flight(&self) -> usize {
-        self.flights.len() - self.free.len() + self.inboxes.iter().map(VecDeque::len).sum::<usize>()
+        self.flights.len() - self.free.len()
     }
 
     /// How many fates of the script have been given.
@@ -251,9 +236,9 @@ impl Network {
         self.script.as_ref().map_or(0, Script::used)
     }
 
-    /// Hands out what has to be put on the calendar.
-    pub(super) fn take_scheduled(&mut self) -> std::vec::Drain<'_, Arrival> {
-        self.scheduled.drain(..)
+    /// Exchanges what has to be put on the calendar for an empty list.
+    pub(super) fn take_scheduled(&mut self, empty: Vec<Arrival>) -> Vec<Arrival> {
+        std::mem::replace(&mut self.scheduled, empty)
     }
 
     /// Whether an engine sent what it must not send.
@@ -263,10 +248,8 @@ impl Network {
 
     /// A flight has arrived. Returns the node.
     pub(super) fn arrive(&mut self, flight: usize) -> usize {
-        let arrived = self.flights[flight].take().expect("a flight arrives once");
-        self.free.push(flight);
-        let node = arrived.to;
-        self.inboxes[node].push_back(arrived);
+        let node = self.flights[flight].ticket.to;
+        self.inboxes[node].push_back(flight);
         node
     }
 
@@ -285,16 +268,16 @@ impl Network {
         NodePort { network: self, node, now }
     }
 
-    fn end_of(&self, number: Qpn) -> Option<usize> {
-        self.channels.iter().position(|channel| channel.number == Some(number))
+    pub(super) fn end_of(&self, number: Qpn) -> Option<usize> {
+        self.numbers.iter().position(|known| *known == Some(number))
     }
 
     /// Sends the burst that lies in the slot.
-    fn send(&mut self, now: Instant, from: usize, burst: &SentBurst) {
+    pub(super) fn send(&mut self, now: Instant, from: usize, burst: &SentBurst) {
         let slot = std::mem::take(&mut self.slot);
         let to = self.addresses.iter().position(|address| *address == burst.flow.destination);
         // Consecutive packets that nothing happens to may stay together.
-        let mut together: Option<(Instant, Flight)> = None;
+        let mut together: Option<(Instant, usize)> = None;
         for (index, bytes) in slot[..burst.length].chunks(burst.segment.max(1)).enumerate() {
             let identification = identification(self.capabilities.identification, burst, index);
             let seen = self.look_at(bytes);
@@ -307,56 +290,26 @@ impl Network {
             self.count(now, seen, fate);
             self.trace.frame(now, from, burst, identification, bytes, fate);
             let Some(to) = to else { continue };
-            let needs_receive = seen.filter(|seen| seen.needs_receive).and_then(|seen| seen.row);
-            let flight = || Flight {
-                to,
-                end: None,
-                flow: burst.flow,
-                traffic_class: burst.traffic_class,
-                first_identification: identification,
-                segment: bytes.len(),
-                bytes: bytes.to_vec(),
-                pause: seen.and_then(|seen| Some((seen.psn, seen.pause?))),
-                told: seen.and_then(|seen| seen.told).into_iter().collect(),
-                needs_receive,
-            };
-            match fate {
-                Fate::Deliver(delivery) if delivery.is_clean() && self.plan.bursts => {
-                    match &mut together {
-                        Some((at, train)) if self.may_follow(train, identification) => {
-                            *at = on_time;
-                            train.bytes.extend_from_slice(bytes);
-                            train.told.extend(seen.and_then(|seen| seen.told));
-                            train.needs_receive = train.needs_receive.or(needs_receive);
-                        }
-                        _ => {
-                            self.launch_together(&mut together);
-                            together = Some((on_time, flight()));
-                        }
-                    }
-                }
-                Fate::Deliver(delivery) => {
-                    self.launch_together(&mut together);
-                    self.deliver(on_time, flight(), delivery);
-                }
-                Fate::Drop(_) => self.launch_together(&mut together),
+            let is_clean = matches!(fate, Fate::Deliver(delivery) if delivery.is_clean());
+            if let Some((at, train)) = &mut together
+                && is_clean
+                && self.may_follow(*train, identification)
+            {
+                *at = on_time;
+                self.join_train(*train, bytes, seen);
+                continue;
+            }
+            self.launch_together(&mut together);
+            let Fate::Deliver(delivery) = fate else { continue };
+            let flight = self.board(to, burst, identification, bytes, seen);
+            if is_clean && self.plan.bursts {
+                together = flight.map(|flight| (on_time, flight));
+            } else if let Some(flight) = flight {
+                self.deliver(on_time, flight, delivery);
             }
         }
         self.launch_together(&mut together);
         self.slot = slot;
-    }
-
-    /// A receiver that sees the identification sees only the first of a burst, and counts on.
-    fn may_follow(&self, train: &Flight, identification: u16) -> bool {
-        let index = train.bytes.len().div_ceil(train.segment.max(1)) as u16;
-        !self.plan.sees_identification
-            || train.first_identification.wrapping_add(index) == identification
-    }
-
-    fn launch_together(&mut self, together: &mut Option<(Instant, Flight)>) {
-        if let Some((at, flight)) = together.take() {
-            self.launch(at, flight);
-        }
     }
 
     /// The packet passes the node's line. Returns when it arrives if nothing happens to it.
@@ -382,7 +335,7 @@ impl Network {
     }
 
     pub(super) fn fate(&mut self, now: Instant, bytes: &[u8], seen: Option<Seen>) -> Fate {
-        let sender = seen.and_then(|seen| self.requester(seen));
+        let sender = seen.and_then(|seen| seen.requester);
         let is_spared = sender.is_some_and(|end| self.channels[end].is_spared);
         if !self.is_faulty || is_spared {
             // What holds all packets back is a long way rather than a fault: if it became short at
@@ -422,19 +375,10 @@ impl Network {
         Fate::Deliver(delivery)
     }
 
-    /// Which end's request a packet belongs to: its sender, or for an answer its receiver.
-    pub(super) fn requester(&self, seen: Seen) -> Option<usize> {
-        if let Some(source) = seen.source {
-            return self.end_of(source);
-        }
-        let receiver = self.end_of(seen.destination)?;
-        Some(if seen.is_request { self.channels[receiver].peer } else { receiver })
-    }
-
     fn meet(&mut self, seen: Option<Seen>, column: Column) {
         let Some(seen) = seen else { return };
         let Some(row) = seen.row else { return };
-        if let Some(end) = self.requester(seen) {
+        if let Some(end) = seen.requester {
             self.channels[end].met.meet(row, column);
         }
     }
@@ -478,7 +422,7 @@ impl Network {
 
     /// Whoever was asked to wait until a receive is posted has to wait.
     fn check_pause(&mut self, now: Instant, seen: Seen) {
-        let Some(end) = self.requester(seen).filter(|_| seen.is_request) else { return };
+        let Some(end) = seen.requester.filter(|_| seen.is_request) else { return };
         let Some((psn, until)) = self.channels[end].not_before else { return };
         if seen.psn == psn && until <= now {
             self.channels[end].not_before = None;
@@ -491,7 +435,7 @@ impl Network {
 
     /// Whoever knows how many receives its peer has begins one message more at most.
     fn check_credits(&mut self, seen: Seen) {
-        let Some(end) = self.requester(seen).filter(|_| seen.is_request) else { return };
+        let Some(end) = seen.requester.filter(|_| seen.is_request) else { return };
         if seen.is_unacked || self.channels[end].ledger.sent(seen.psn, seen.begins) {
             return;
         }
@@ -501,7 +445,7 @@ impl Network {
 
     /// A drained send queue sends nothing, not even again.
     fn check_rest(&mut self, seen: Seen) {
-        let Some(end) = self.requester(seen).filter(|_| seen.is_request) else { return };
+        let Some(end) = seen.requester.filter(|_| seen.is_request) else { return };
         if self.channels[end].is_resting {
             let text = format!("PSN {:#08x} was sent by a drained send queue", seen.psn);
             self.violation.get_or_insert_with(|| Violation::new(Rule::Drain, text));
@@ -518,14 +462,14 @@ impl Network {
 
     /// Notes which messages arrive whole, where nobody tells the sender.
     fn follow(&mut self, seen: Seen, fate: Fate) {
-        let Some(end) = self.requester(seen).filter(|_| seen.is_unacked) else { return };
+        let Some(end) = seen.requester.filter(|_| seen.is_unacked) else { return };
         let arrives = arrives(fate);
         self.channels[end].follow(seen.edges, if arrives { u64::MAX } else { 0 });
     }
 
     /// Keeps what later answers are about.
     pub(super) fn remember(&mut self, seen: Seen) {
-        let Some(end) = self.requester(seen) else { return };
+        let Some(end) = seen.requester else { return };
         if seen.psn >= 0xff_fff0 || seen.psn < 0x10 {
             self.meet(Some(seen), Column::Wrap);
         }
@@ -546,117 +490,16 @@ impl Network {
     }
 
     /// A flight is handed to its end.
-    fn receive(&mut self, now: Instant, end: usize, flight: &Flight) {
+    pub(super) fn receive(&mut self, now: Instant, end: usize, ticket: &Ticket, told: &[Told]) {
         let channel = &mut self.channels[end];
-        channel.receive(now, flight.pause, &flight.told);
+        channel.receive(now, ticket.pause, told);
         if channel.lacks_receives() {
-            self.unready.extend(flight.needs_receive);
+            self.unready.extend(ticket.needs_receive);
         }
-    }
-
-    pub(super) fn deliver(&mut self, on_time: Instant, mut flight: Flight, delivery: Delivery) {
-        let capable = flight.traffic_class & 3 != 0;
-        if delivery.mark_ce && capable {
-            flight.traffic_class |= 3;
-            self.tally.marked += 1 + u64::from(delivery.duplicate.is_some());
-        }
-        if let Some(hold) = delivery.duplicate {
-            let (bytes, told) = (flight.bytes.clone(), flight.told.clone());
-            self.launch(on_time + hold, Flight { bytes, told, ..flight });
-        }
-        if let Some(flip) = delivery.corruption {
-            flip.apply(&mut flight.bytes);
-            if flip.byte != UNPROTECTED {
-                flight.pause = None;
-                flight.told.clear();
-            }
-        }
-        self.launch(on_time + delivery.delay, flight);
-    }
-
-    fn launch(&mut self, at: Instant, mut flight: Flight) {
-        if self.flights.len() - self.free.len() >= FLIGHT_LIMIT {
-            self.tally.lost += 1;
-            return;
-        }
-        let destination = PacketView::of(&flight.bytes, Direction::In).destination;
-        let to_group = flight.flow.destination.is_multicast();
-        self.inbound_to_group += usize::from(to_group);
-        flight.end = self.end_of(destination).filter(|_| !to_group);
-        if let Some(end) = flight.end {
-            self.channels[end].inbound += 1;
-        }
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.flights.push(None);
-            self.flights.len() - 1
-        });
-        self.flights[index] = Some(flight);
-        self.scheduled.push(Arrival { at, flight: index });
     }
 }
 
 /// Whether what has this fate reaches its receiver whole.
 pub(super) const fn arrives(fate: Fate) -> bool {
     matches!(fate, Fate::Deliver(delivery) if delivery.corruption.is_none())
-}
-
-/// One node's port during one turn.
-pub(super) struct NodePort<'a> {
-    network: &'a mut Network,
-    node: usize,
-    now: Instant,
-}
-
-impl Port for NodePort<'_> {
-    fn capabilities(&self) -> &PortCapabilities {
-        &self.network.capabilities
-    }
-
-    fn receive(&mut self, budget: usize, sink: &mut dyn FnMut(&ReceivedBurst<'_>)) -> usize {
-        let mut packets = 0;
-        while packets < budget {
-            let Some(flight) = self.network.inboxes[self.node].pop_front() else { break };
-            if flight.flow.destination.is_multicast() {
-                self.network.receive_for_group(self.node, &flight);
-            } else if let Some(end) = flight.end {
-                self.network.receive(self.now, end, &flight);
-            }
-            let is_v4 = flight.flow.destination.is_ipv4();
-            let identification = if is_v4 && self.network.plan.sees_identification {
-                Identification::Seen { first: flight.first_identification, flags: 0x4000 }
-            } else {
-                Identification::Unseen
-            };
-            sink(&ReceivedBurst {
-                flow: flight.flow,
-                traffic_class: flight.traffic_class,
-                identification,
-                segment: flight.segment,
-                bytes: &flight.bytes,
-            });
-            packets += flight.bytes.len().div_ceil(flight.segment.max(1));
-        }
-        packets
-    }
-
-    fn is_pressed(&mut self) -> bool {
-        false
-    }
-
-    /// Silence is all that this network tells.
-    fn take_unreachable(&mut self, _: bool, _: &mut dyn FnMut(IpAddr, UnreachableKind)) {}
-
-    fn transmit(
-        &mut self,
-        budget: usize,
-        fill: &mut dyn FnMut(&mut [u8]) -> Option<SentBurst>,
-    ) -> usize {
-        let mut packets = 0;
-        while packets < budget {
-            let Some(burst) = fill(&mut self.network.slot) else { break };
-            packets += burst.packets();
-            self.network.send(self.now, self.node, &burst);
-        }
-        packets
-    }
 }

@@ -13,6 +13,7 @@ use crate::wire::Rkey;
 
 use super::grants::Grant;
 use super::oracle::{MemoryId, Oracle, Place};
+use super::recycled;
 use super::scenario::{Polling, Scenario};
 
 /// Bytes before and behind each registered range that nothing may ever change.
@@ -25,10 +26,13 @@ pub(super) const WINDOW: usize = 2048;
 pub(super) const GRANT: usize = 8192;
 /// Rights of the memory behind a memory window: none for peers.
 const BINDABLE: Access = Access::LOCAL_WRITE.union(Access::MW_BIND);
+/// Bytes of a new memory that are filled at a time.
+const FILL: usize = 4096;
 /// Entries of a completion queue: enough for everything that is outstanding at a time.
 const COMPLETIONS: u32 = 4096;
 
-/// A memory of which all but the guards is registered.
+/// A memory of which `size` bytes between two guards are registered. What lies behind the second
+/// guard is not of this run.
 ///
 /// Work requests name it by an address that does not depend on where the memory really lies, so
 /// that every frame of a run is the same each time.
@@ -90,6 +94,18 @@ impl Notify for Bell {
     }
 }
 
+/// When something of a node is next; of several at a time, what was decided first comes first.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Due {
+    pub(super) at: Instant,
+    pub(super) entry: u64,
+}
+
+impl Due {
+    /// Nothing is to come.
+    pub(super) const NEVER: Self = Self { at: Instant::NEVER, entry: u64::MAX };
+}
+
 /// See the module's text.
 pub(super) struct Node {
     pub(super) engine: Engine,
@@ -108,9 +124,9 @@ pub(super) struct Node {
     pub(super) stale_key: Rkey,
     pub(super) queues: Vec<Completions>,
     /// When the engine's next turn is due.
-    pub(super) turn_at: Instant,
+    pub(super) turn_at: Due,
     /// When the application runs next.
-    pub(super) application_at: Instant,
+    pub(super) application_at: Due,
     next_base: u64,
 }
 
@@ -143,7 +159,7 @@ impl Node {
         let mut engine = Engine::new(options, capabilities);
         let domain = engine.allocate_domain().expect("a new engine has room for a domain");
         let other = engine.allocate_domain().expect("a new engine has room for a second domain");
-        let arena_size = ends * 3 * scenario.zone + scenario.target;
+        let arena_size = ends * scenario.zones.iter().sum::<usize>() + scenario.target;
         let mut maker = Maker { engine: &mut engine, oracle, rng, number, next_base: 0x10_0000 };
         let arena = maker.make("arena", arena_size, domain, Access::ALL);
         let words = maker.make("words", WORDS * 8, domain, Access::ALL);
@@ -165,16 +181,16 @@ impl Node {
             elsewhere,
             stale_key: stale.keys.remote,
             queues,
-            turn_at: Instant::NEVER,
-            application_at: Instant::NEVER,
+            turn_at: Due::NEVER,
+            application_at: Due::NEVER,
             next_base,
         }
     }
 
     /// Start, in the arena, of the zones of the node's end number `index`.
-    pub(super) fn zones_of(index: usize, zone: usize) -> [usize; 3] {
-        let start = GUARD + index * 3 * zone;
-        [start, start + zone, start + 2 * zone]
+    pub(super) fn zones_of(index: usize, sizes: [usize; 3]) -> [usize; 3] {
+        let start = GUARD + index * sizes.iter().sum::<usize>();
+        [start, start + sizes[0], start + sizes[0] + sizes[1]]
     }
 
     /// Start, in the arena, of what all peers may use.
@@ -223,18 +239,15 @@ impl Node {
 
     /// Registers the memory behind a window once more, under a new key.
     pub(super) fn register_bindable(&mut self, region: &Registered) -> MemoryKeys {
-        register(&mut self.engine, self.domain, &region.memory, region.base, BINDABLE)
+        let Registered { memory, base, size, .. } = region;
+        register(&mut self.engine, self.domain, memory, *base, *size, BINDABLE)
     }
 
     /// Registers a window's memory once more, under a new key.
     pub(super) fn register_again(&mut self, window: &Registered) -> MemoryKeys {
-        register(
-            &mut self.engine,
-            self.domain,
-            &window.memory,
-            window.base,
-            Access::ALL | Access::INVALIDATE,
-        )
+        let Registered { memory, base, size, .. } = window;
+        let access = Access::ALL | Access::INVALIDATE;
+        register(&mut self.engine, self.domain, memory, *base, *size, access)
     }
 }
 
@@ -272,27 +285,47 @@ struct Maker<'a> {
 
 impl Maker<'_> {
     fn make(&mut self, name: &str, size: usize, domain: DomainId, access: Access) -> Registered {
-        let memory = OwnedMemory::new(size + 2 * GUARD);
-        let mut content = vec![0; memory.len()];
-        self.rng.fill(&mut content);
-        memory.write(0, &content).expect("as long as the memory");
+        let length = size + 2 * GUARD;
+        let memory = recycled::memory(length);
+        self.fill(&memory, length);
         let base = self.next_base;
         self.next_base += (size as u64).next_multiple_of(0x1_0000) + 0x1_0000;
-        let keys = register(self.engine, domain, &memory, base, access);
-        let id = self.oracle.watch(format!("{name} of node {}", self.number), Arc::clone(&memory));
+        let keys = register(self.engine, domain, &memory, base, size, access);
+        let name = format!("{name} of node {}", self.number);
+        let id = self.oracle.watch(name, Arc::clone(&memory), length);
         Registered { memory, id, keys, base, size }
     }
 }
 
-/// Registers all of a memory but its guards.
+impl Maker<'_> {
+    /// Fills the beginning of a memory with bytes that tell places apart: a random block, and after
+    /// it blocks of which each is the one before with a random number added to each word.
+    fn fill(&mut self, memory: &OwnedMemory, length: usize) {
+        let mut words = [0u64; FILL / 8];
+        words.fill_with(|| self.rng.next_u64());
+        let step = self.rng.next_u64() | 1;
+        let mut bytes = [0; FILL];
+        for start in (0..length).step_by(FILL) {
+            for (target, word) in bytes.as_chunks_mut().0.iter_mut().zip(&mut words) {
+                *target = word.to_le_bytes();
+                *word = word.wrapping_add(step);
+            }
+            let part = &bytes[..FILL.min(length - start)];
+            memory.write(start, part).expect("the memory is long enough");
+        }
+    }
+}
+
+/// Registers what lies between a memory's guards.
 fn register(
     engine: &mut Engine,
     domain: DomainId,
     memory: &Arc<OwnedMemory>,
     base: u64,
+    size: usize,
     access: Access,
 ) -> MemoryKeys {
-    let range = GUARD..memory.len() - GUARD;
+    let range = GUARD..GUARD + size;
     let keys = engine.register_part(domain, Arc::clone(memory), range, base, access);
     keys.expect("the limits allow it")
 }

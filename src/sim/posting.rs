@@ -14,6 +14,7 @@ use super::oracle::{
     WindowUse,
 };
 use super::scenario::{Operation, Planned};
+use super::trace::{Note, SendNote};
 use super::world::World;
 
 /// How often a free place is looked for before an overlapping one is taken.
@@ -112,8 +113,7 @@ impl World {
         self.oracle.post_receive(self.ends[end].id, &ReceiveModel { id, places, defect });
         self.ends[end].receives.push_back(id);
         let number = self.ends[end].queues.number();
-        let text = format!("receive {id:#x} of {number} posted: {capacity} bytes");
-        self.network.trace.note(self.now, text);
+        self.network.trace.note(self.now, Note::Receive { id, number, capacity });
         Ok(true)
     }
 
@@ -220,24 +220,17 @@ impl World {
     }
 
     fn note_post(&mut self, end: usize, model: &SendModel, planned: &Planned, signaled: bool) {
-        let (number, id) = (self.ends[end].queues.number(), model.id);
-        let wrong = planned.defect.map(|defect| format!(", wrong: {defect}")).unwrap_or_default();
-        let fence = if model.fence { ", fence" } else { "" };
-        let quiet = if signaled { "" } else { ", unsignaled" };
-        let place = match model.action {
-            Action::Write(Some(place)) | Action::Read(Some(place)) => {
-                format!(", memory {} at {}", place.memory.0, place.offset)
-            }
-            Action::Atomic(Some(word), _) => {
-                format!(", memory {} word at {}", word.memory.0, word.offset)
-            }
-            _ => String::new(),
+        let note = SendNote {
+            id: model.id,
+            number: self.ends[end].queues.number(),
+            operation: planned.operation,
+            length: planned.length,
+            action: model.action,
+            fence: model.fence,
+            signaled,
+            defect: planned.defect,
         };
-        let text = format!(
-            "{:?} {id} of {number} posted: {} bytes{place}{fence}{quiet}{wrong}",
-            planned.operation, planned.length
-        );
-        self.network.trace.note(self.now, text);
+        self.network.trace.note(self.now, Note::Send(note));
     }
 
     /// What fits by the application's own count must be taken.
@@ -317,19 +310,24 @@ impl World {
         let this = &mut self.ends[end];
         let zone = if brings { &mut this.landings } else { &mut this.sources };
         let start = zone.take(id, planned.length, &mut self.rng)?;
-        let arena = self.nodes[self.ends[end].plan.node].arena.clone();
-        let (mut segments, mut places) = (Vec::new(), Vec::new());
+        let node = self.ends[end].plan.node;
+        let (mut segments, mut places) =
+            (Vec::with_capacity(planned.segments), Vec::with_capacity(planned.segments));
+        let mut bytes = std::mem::take(&mut self.scratch);
+        bytes.resize(planned.length.max(bytes.len()), 0);
         for (offset, length) in self.scattered(start, planned.length, planned.segments) {
+            let arena = &self.nodes[node].arena;
             let place = arena.place(offset, length);
             if !brings {
-                let mut bytes = vec![0; length];
-                self.rng.fill(&mut bytes);
-                arena.memory.write(offset, &bytes).expect("zones lie inside the arena");
-                self.oracle.store(place, &bytes);
+                let fresh = &mut bytes[..length];
+                self.rng.fill(fresh);
+                self.oracle.store(place, fresh);
+                arena.memory.write(offset, fresh).expect("zones lie inside the arena");
             }
             segments.push(arena.sge(offset, length));
             places.push(place);
         }
+        self.scratch = bytes;
         self.spoil_local(end, planned, &mut segments, &mut places);
         Some(Source { segments, inline: None, places })
     }

@@ -335,7 +335,7 @@ pub struct Scenario {
     /// The most requests that an end posts when its application runs.
     pub posts_at_once: u64,
     /// Bytes of each end's zones: sources, receives, landings.
-    pub zone: usize,
+    pub zones: [usize; 3],
     /// Bytes that all peers of a node may write and read.
     pub target: usize,
 }

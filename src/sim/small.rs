@@ -397,7 +397,7 @@ fn scenario(name: &str, first: Vec<Planned>, second: Vec<Planned>) -> Scenario {
         application_delay: Span(1_000, 1_000),
         doorbell_delay: Span(0, 0),
         posts_at_once: 16,
-        zone: ZONE,
+        zones: [ZONE; 3],
         target: TARGET,
     }
 }

@@ -2,11 +2,15 @@
 //! events in words, and a capture if one is wanted.
 
 use std::collections::VecDeque;
+use std::fmt;
 
 use crate::fault::{Delivery, DropCause, Fate};
+use crate::queue::Completion;
 use crate::time::Instant;
-use crate::wire::IdentificationRule;
-use crate::wire::{Message, Packet, SentBurst, Syndrome, frame_headers};
+use crate::wire::{IdentificationRule, Message, Packet, Qpn, SentBurst, Syndrome, frame_headers};
+
+use super::oracle::{Action, Defect};
+use super::scenario::Operation;
 
 /// Events that are kept unless more are wanted.
 const KEPT: usize = 40;
@@ -39,8 +43,106 @@ impl Default for Keep {
 }
 
 enum Event {
-    Frame { from: usize, head: Vec<u8>, length: usize, fate: Fate },
-    Note(String),
+    Frame { from: usize, head: [u8; KEPT_BYTES], length: usize, fate: Fate },
+    Note(Note),
+}
+
+/// Something that happened and is not a frame. It is put into words when somebody wants to read it,
+/// which is nearly never.
+pub(super) enum Note {
+    /// A completion was polled.
+    Polled { node: usize, completion: Completion },
+    /// A receive was posted.
+    Receive { id: u64, number: Qpn, capacity: usize },
+    /// A request was posted.
+    Send(SendNote),
+    /// Anything else.
+    Text(String),
+}
+
+/// See [`Note::Send`].
+pub(super) struct SendNote {
+    pub(super) id: u64,
+    pub(super) number: Qpn,
+    pub(super) operation: Operation,
+    pub(super) length: usize,
+    pub(super) action: Action,
+    pub(super) fence: bool,
+    pub(super) signaled: bool,
+    pub(super) defect: Option<Defect>,
+}
+
+impl Note {
+    /// What distinguishes it, for the hash.
+    fn words(&self) -> [u64; 3] {
+        match self {
+            Self::Polled { node, completion } => {
+                let what = [*node as u64, completion.kind as u64, completion.status as u64];
+                let what = what[0] << 16 | what[1] << 8 | what[2];
+                let number = u64::from(completion.queue_pair.value());
+                [1 << 32 | what, completion.id, number << 32 | u64::from(completion.length)]
+            }
+            Self::Receive { id, number, capacity } => {
+                [2 << 32 | u64::from(number.value()), *id, *capacity as u64]
+            }
+            Self::Send(send) => {
+                let offset = match send.action {
+                    Action::Write(Some(place)) | Action::Read(Some(place)) => place.offset,
+                    Action::Atomic(Some(word), _) => word.offset,
+                    _ => 0,
+                };
+                let (number, length) = (u64::from(send.number.value()), send.length as u64);
+                [
+                    3 << 32 | number,
+                    send.id << 8 | send.operation as u64,
+                    length << 32 | offset as u64,
+                ]
+            }
+            Self::Text(text) => [4, u64::from(crc32fast::hash(text.as_bytes())), 0],
+        }
+    }
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Polled { node, completion } => {
+                let Completion { id, kind, status, length, queue_pair, .. } = completion;
+                write!(
+                    f,
+                    "node {node} polls {kind:?} {id} of {queue_pair}: {status}, {length} bytes"
+                )
+            }
+            Self::Receive { id, number, capacity } => {
+                write!(f, "receive {id:#x} of {number} posted: {capacity} bytes")
+            }
+            Self::Send(send) => send.fmt(f),
+            Self::Text(text) => f.write_str(text),
+        }
+    }
+}
+
+impl fmt::Display for SendNote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { id, number, operation, length, .. } = self;
+        write!(f, "{operation:?} {id} of {number} posted: {length} bytes")?;
+        match self.action {
+            Action::Write(Some(place)) | Action::Read(Some(place)) => {
+                write!(f, ", memory {} at {}", place.memory.0, place.offset)?;
+            }
+            Action::Atomic(Some(word), _) => {
+                write!(f, ", memory {} word at {}", word.memory.0, word.offset)?;
+            }
+            _ => {}
+        }
+        if self.fence {
+            f.write_str(", fence")?;
+        }
+        if !self.signaled {
+            f.write_str(", unsignaled")?;
+        }
+        self.defect.map_or(Ok(()), |defect| write!(f, ", wrong: {defect}"))
+    }
 }
 
 /// See the module's text.
@@ -78,9 +180,15 @@ impl Trace {
         fate: Fate,
     ) {
         self.mix(now.as_nanos());
-        self.mix(u64::from(crc32fast::hash(bytes)) << 32 | bytes.len() as u64);
+        // The headers, and the ICRC at the end, which stands for the payload.
+        let mut head = [0; KEPT_BYTES];
+        let (kept, icrc) = (bytes.len().min(KEPT_BYTES), bytes.last_chunk().copied());
+        head[..kept].copy_from_slice(&bytes[..kept]);
+        head.as_chunks().0.iter().for_each(|word| self.mix(u64::from_le_bytes(*word)));
+        self.mix(
+            u64::from(u32::from_le_bytes(icrc.unwrap_or_default())) << 32 | bytes.len() as u64,
+        );
         self.mix((from as u64) << 48 | u64::from(identification) << 16 | fate_number(fate));
-        let head = bytes[..bytes.len().min(KEPT_BYTES)].to_vec();
         self.keep(now, Event::Frame { from, head, length: bytes.len(), fate });
         if let Some(capture) = &mut self.capture {
             let headers =
@@ -91,9 +199,9 @@ impl Trace {
     }
 
     /// Something happened that is not a frame.
-    pub(super) fn note(&mut self, now: Instant, text: String) {
-        self.mix(u64::from(crc32fast::hash(text.as_bytes())));
-        self.keep(now, Event::Note(text));
+    pub(super) fn note(&mut self, now: Instant, note: Note) {
+        note.words().into_iter().for_each(|word| self.mix(word));
+        self.keep(now, Event::Note(note));
     }
 
     fn keep(&mut self, now: Instant, event: Event) {
@@ -111,9 +219,9 @@ impl Trace {
     /// The last events, one a line, oldest first.
     pub(super) fn last_events(&self) -> Vec<String> {
         let line = |(time, event): &(Instant, Event)| match event {
-            Event::Note(text) => format!("{}  {text}", stamp(*time)),
+            Event::Note(note) => format!("{}  {note}", stamp(*time)),
             Event::Frame { from, head, length, fate } => {
-                let what = describe(head, *length);
+                let what = describe(&head[..KEPT_BYTES.min(*length)], *length);
                 format!("{}  node {from} sends {what}{}", stamp(*time), fate_in_words(*fate))
             }
         };

@@ -13,14 +13,16 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use crate::engine::{Counter, Effects, PortCapabilities, SourcePorts};
+use crate::queue::Completion;
 use crate::rng::Rng;
 use crate::time::{Instant, MICROSECOND, MILLISECOND, SECOND};
 use crate::wire::Qpn;
 
 use super::end::End;
 use super::endings::Endings;
+use super::flights::Arrival;
 use super::network::Network;
-use super::node::{Node, address};
+use super::node::{Due, Node, address};
 use super::oracle::{Notice, Oracle, Rule, Violation};
 use super::scenario::{Scenario, Span};
 use super::shared::{SharedStage, SharedWorld};
@@ -39,6 +41,7 @@ const EVENT_LIMIT: u64 = 4_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Event {
     Arrival(usize),
+    /// Of these two, and of each node, only the next one is kept, and not on the calendar.
     Turn(usize),
     Application(usize),
     Teardown(usize),
@@ -75,7 +78,14 @@ pub(super) struct World {
     pub(super) scenario: Scenario,
     pub(super) now: Instant,
     calendar: BinaryHeap<Reverse<(Instant, u64, Event)>>,
+    /// How often anything was put on it: what comes first at a time was put there first.
     entries: u64,
+    /// Room for bytes.
+    pub(super) scratch: Vec<u8>,
+    /// Room for completions.
+    pub(super) batch: Vec<Completion>,
+    /// Room for arrivals.
+    arrivals: Vec<Arrival>,
     pub(super) rng: Rng,
     pub(super) nodes: Vec<Node>,
     /// Ends `2k` and `2k + 1` are those of connection `k`.
@@ -120,6 +130,9 @@ impl World {
             now: Instant::ZERO,
             calendar: BinaryHeap::new(),
             entries: 0,
+            scratch: Vec::new(),
+            batch: Vec::new(),
+            arrivals: Vec::new(),
             rng,
             nodes,
             ends: Vec::new(),
@@ -151,7 +164,7 @@ impl World {
         let mut events = 0;
         let mut finished = None;
         self.post_ample_receives()?;
-        while let Some(Reverse((at, _, event))) = self.calendar.pop() {
+        while let Some((at, event)) = self.next_event() {
             if finished.is_some() && event == Event::EndFaults {
                 continue;
             }
@@ -224,13 +237,8 @@ impl World {
                 let node = self.network.arrive(flight);
                 self.turn(node)
             }
-            Event::Turn(node) if self.nodes[node].turn_at == self.now => self.turn(node),
-            Event::Application(node) if self.nodes[node].application_at == self.now => {
-                self.nodes[node].application_at = Instant::NEVER;
-                self.run_application(node)
-            }
-            // An entry that a later decision replaced.
-            Event::Turn(_) | Event::Application(_) => Ok(()),
+            Event::Turn(node) => self.turn(node),
+            Event::Application(node) => self.run_application(node),
             Event::Teardown(connection) => self.let_go(connection),
             Event::Reconnect(connection) => self.try_reconnect(connection),
             Event::StartSending(end) => {
@@ -247,7 +255,7 @@ impl World {
             Event::StopLink(link) => self.stop_link(link),
             Event::EndFaults => {
                 self.end_faults();
-                self.oracle.check_memory()
+                self.oracle.check_claimed()
             }
         }
     }
@@ -270,10 +278,11 @@ impl World {
         self.network.found_no_receive(dropped);
         self.network.check()?;
         self.hear_applications(node)?;
-        let arrivals: Vec<_> = self.network.take_scheduled().collect();
-        for arrival in arrivals {
+        let mut arrivals = self.network.take_scheduled(std::mem::take(&mut self.arrivals));
+        for arrival in arrivals.drain(..) {
             self.put(arrival.at, Event::Arrival(arrival.flight));
         }
+        self.arrivals = arrivals;
         let next = if report.more {
             self.now + MICROSECOND
         } else {
@@ -296,6 +305,9 @@ impl World {
     /// The same; what events say that must not be is told at once.
     pub(super) fn hear_applications(&mut self, node: usize) -> Result<(), Violation> {
         self.nodes[node].engine.take_effects(&mut self.effects);
+        if self.effects.is_empty() && self.unheard.is_none() {
+            return Ok(());
+        }
         self.effects.notify();
         let mut events = std::mem::take(&mut self.effects.events);
         let outcome = self.note_shared_events(node, &events);
@@ -330,28 +342,50 @@ impl World {
         self.calendar.push(Reverse((at, self.entries, event)));
     }
 
+    /// Takes what is next: from the calendar, or of what nodes wait for, which changes with nearly
+    /// every packet.
+    fn next_event(&mut self) -> Option<(Instant, Event)> {
+        let first = self.calendar.peek().map(|Reverse(first)| *first);
+        let mut next = first.unwrap_or((Instant::NEVER, u64::MAX, Event::EndFaults));
+        for (number, node) in self.nodes.iter().enumerate() {
+            let (turn, application) = (node.turn_at, node.application_at);
+            let turn = (turn.at, turn.entry, Event::Turn(number));
+            let application = (application.at, application.entry, Event::Application(number));
+            next = next.min(turn).min(application);
+        }
+        let (at, _, event) = next;
+        match event {
+            _ if at == Instant::NEVER => return None,
+            Event::Turn(node) => self.nodes[node].turn_at = Due::NEVER,
+            Event::Application(node) => self.nodes[node].application_at = Due::NEVER,
+            _ => drop(self.calendar.pop()),
+        }
+        Some((at, event))
+    }
+
     /// The engine's next turn is at this time and no other.
     fn set_turn(&mut self, node: usize, at: Instant) {
-        if self.nodes[node].turn_at != at {
-            self.nodes[node].turn_at = at;
-            if at != Instant::NEVER {
-                self.put(at, Event::Turn(node));
-            }
+        if self.nodes[node].turn_at.at != at {
+            self.nodes[node].turn_at = self.due(at);
         }
+    }
+
+    fn due(&mut self, at: Instant) -> Due {
+        self.entries += 1;
+        if at == Instant::NEVER { Due::NEVER } else { Due { at, entry: self.entries } }
     }
 
     /// The engine's next turn is at this time or before.
     pub(super) fn turn_by(&mut self, node: usize, at: Instant) {
-        if at < self.nodes[node].turn_at {
+        if at < self.nodes[node].turn_at.at {
             self.set_turn(node, at);
         }
     }
 
     /// The application runs at this time or before.
     pub(super) fn run_application_at(&mut self, node: usize, at: Instant) {
-        if at < self.nodes[node].application_at {
-            self.nodes[node].application_at = at;
-            self.put(at, Event::Application(node));
+        if at < self.nodes[node].application_at.at {
+            self.nodes[node].application_at = self.due(at);
         }
     }
 

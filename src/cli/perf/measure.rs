@@ -3,6 +3,7 @@
 use indicatif::ProgressBar;
 use uroce::verbs::Context;
 
+use super::super::processor::processor_time;
 use super::PerfArgs;
 use super::asker::{Asker, Moved, Times, Until};
 use super::end::End;
@@ -10,7 +11,6 @@ use super::other::{Command, Other, Totals};
 use super::plan::{Measure, Operation, Row};
 use super::raw::{Raw, RawOptions};
 use super::statistics::Percentiles;
-use super::system::processor_time;
 use crate::cli::output::Failure;
 
 /// Bytes of a bare round trip one way at most: more than that a socket need not hold.

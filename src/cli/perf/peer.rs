@@ -6,13 +6,13 @@ use std::sync::mpsc::{Receiver, TryRecvError, channel};
 
 use uroce::verbs::Context;
 
+use super::super::processor::processor_time;
 use super::PerfArgs;
 use super::end::End;
 use super::other::{Answer, Command, Totals};
 use super::plan::Exchange;
 use super::raw::{Arrived, Raw, RawOptions};
 use super::service::Service;
-use super::system::processor_time;
 use crate::cli::output::{Failure, print};
 
 /// Rounds between two looks at what it is told.

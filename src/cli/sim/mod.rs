@@ -16,6 +16,7 @@ use uroce::pcap::{Format, Writer};
 use uroce::sim::{Exhaustive, ExhaustiveReport, Keep, Scenario, Summary, run_many};
 
 use super::output::{Failure, progress};
+use super::processor::processor_time;
 use super::text::{ColorChoice, Palette};
 
 /// Runs engines in a deterministic world with faults and judges them by an oracle
@@ -74,6 +75,8 @@ a receive was posted (rnr), or its PSN was near the wrap; \"-\" is what cannot b
 --faults knows loss=P%, duplicate=P%, reorder=P%, corrupt=P%, ce=P%, delay=T, rate=R, qp=N,
 opcode=NAME, seed=N.
 
+Packets a second are those of one core: packets by the processor time that all threads have used.
+
 --scenario runs flows through one switch, with marks (ECN), congestion notifications (CNPs) and
 rates (DCQCN), and shows what each flow gets over time. --scenario list explains them; the fields of
 its --json are in docs/congestion.md.
@@ -83,8 +86,9 @@ Fates of --schedule: . delivered, x lost, 2 twice, d late, c corrupt.
 Exit status: 0 if every promise was kept, 1 if one was broken, 2 for wrong usage or input/output.
 
 --json, whose fields stay: runs, requests, completions, reconnections, packets, disturbances,
-virtual_seconds, matrix: list of {operation, fault, count}, scenarios: list of {name, schedules,
-packets}, failures: list of {replay, rule, text, time, events}.";
+virtual_seconds, processor_seconds and packets_per_processor_second (which no two runs have alike),
+matrix: list of {operation, fault, count}, scenarios: list of {name, schedules, packets}, failures:
+list of {replay, rule, text, time, events}.";
 
 /// Runs the subcommand.
 pub fn run(args: &SimArgs) -> Result<ExitCode, Failure> {
@@ -93,9 +97,10 @@ pub fn run(args: &SimArgs) -> Result<ExitCode, Failure> {
     if let Some(name) = &args.fabric.scenario {
         return fabric::run(&args.fabric, name, first_seed(args), args.json, palette);
     }
+    let before = processor_time();
     if args.exhaustive {
         let reports = run_exhaustive(args);
-        return output::exhaustive(args, &reports, palette);
+        return output::exhaustive(args, &reports, processor_time() - before, palette);
     }
     if let Some(schedule) = &args.schedule {
         return run_one(args, &find_schedule(schedule)?, palette);
@@ -104,7 +109,8 @@ pub fn run(args: &SimArgs) -> Result<ExitCode, Failure> {
     if count == 1 {
         return run_one(args, &scenario(args, first_seed(args)), palette);
     }
-    output::many(args, &run_seeds(args, count), palette)
+    let summary = run_seeds(args, count);
+    output::many(args, &summary, processor_time() - before, palette)
 }
 
 /// What clap cannot check.
@@ -173,7 +179,9 @@ fn run_one(args: &SimArgs, scenario: &Scenario, palette: Palette) -> Result<Exit
     // The file is opened first: nobody wants to learn afterwards that it cannot be.
     let file = args.pcap.as_deref().map(create).transpose()?;
     let keep = Keep { frames: args.pcap.is_some(), events: args.events };
+    let before = processor_time();
     let (report, frames) = scenario.run_keeping(keep);
+    let processor = processor_time() - before;
     if let (Some(file), Some(path)) = (file, &args.pcap) {
         let mut writer = Writer::named(BufWriter::new(file), Format::PcapNg, "uroce-sim")
             .map_err(|error| unwritable(path, &error))?;
@@ -183,7 +191,7 @@ fn run_one(args: &SimArgs, scenario: &Scenario, palette: Palette) -> Result<Exit
             .and_then(|()| writer.flush())
             .map_err(|error| unwritable(path, &error))?;
     }
-    output::one(args, scenario, report, palette)
+    output::one(args, scenario, report, processor, palette)
 }
 
 fn create(path: &Path) -> Result<File, Failure> {

@@ -21,9 +21,32 @@ struct Report {
     packets: u64,
     disturbances: u64,
     virtual_seconds: f64,
+    processor_seconds: f64,
+    packets_per_processor_second: f64,
     matrix: Vec<Cell>,
     scenarios: Vec<Small>,
     failures: Vec<BrokenPromise>,
+}
+
+impl Report {
+    /// `processor`: nanoseconds that all threads have used.
+    fn with_speed(self, processor: u64) -> Self {
+        Self {
+            processor_seconds: processor as f64 / 1e9,
+            packets_per_processor_second: speed(self.packets, processor),
+            ..self
+        }
+    }
+}
+
+/// Packets a second of one core.
+fn speed(packets: u64, processor: u64) -> f64 {
+    packets as f64 * 1e9 / processor.max(1) as f64
+}
+
+fn speed_in_words(packets: u64, processor: u64) -> String {
+    let (seconds, speed) = (processor as f64 / 1e9, speed(packets, processor) / 1e6);
+    format!("{seconds:.3} s of processor time, {speed:.3} million packets a second of it")
 }
 
 #[derive(Serialize)]
@@ -56,6 +79,7 @@ pub(super) fn one(
     args: &SimArgs,
     scenario: &Scenario,
     report: RunReport,
+    processor: u64,
     palette: Palette,
 ) -> Result<ExitCode, Failure> {
     let (hash, tally) = (report.hash, report.tally);
@@ -68,7 +92,7 @@ pub(super) fn one(
             tally.lost, tally.corrupted, tally.late, tally.duplicated, tally.not_ready
         ))?;
     }
-    many(args, &summary, palette)
+    many(args, &summary, processor, palette)
 }
 
 fn describe(scenario: &Scenario) -> String {
@@ -110,6 +134,7 @@ fn describe(scenario: &Scenario) -> String {
 pub(super) fn many(
     args: &SimArgs,
     summary: &Summary,
+    processor: u64,
     palette: Palette,
 ) -> Result<ExitCode, Failure> {
     let failures: Vec<BrokenPromise> = summary
@@ -120,11 +145,12 @@ pub(super) fn many(
     let virtual_seconds = summary.virtual_ns as f64 / 1e9;
     if !args.json {
         let totals = format!(
-            "{}, {}, {}, {}, {virtual_seconds:.3} s of virtual time",
+            "{}, {}, {}, {}, {virtual_seconds:.3} s of virtual time, {}",
             count(summary.requests, "request"),
             count(summary.completions, "completion"),
             count(summary.reconnections, "reconnection"),
             count(summary.packets, "packet"),
+            speed_in_words(summary.packets, processor),
         );
         let runs = format!("{}: ", count(summary.runs, "run"));
         print(&format!("{}\n", hanging(&runs, &totals)))?;
@@ -142,14 +168,16 @@ pub(super) fn many(
         matrix: cells(&summary.matrix),
         scenarios: Vec::new(),
         failures,
+        ..Report::default()
     };
-    print_json(&report)
+    print_json(&report.with_speed(processor))
 }
 
 /// Tells of exhaustive schedules.
 pub(super) fn exhaustive(
     args: &SimArgs,
     reports: &[ExhaustiveReport],
+    processor: u64,
     palette: Palette,
 ) -> Result<ExitCode, Failure> {
     let failures: Vec<BrokenPromise> = reports
@@ -165,7 +193,8 @@ pub(super) fn exhaustive(
         for report in reports {
             print(&report.to_string())?;
         }
-        print(&format!("\n{}, {}", count(runs, "schedule"), count(packets, "packet")))?;
+        let (schedules, sent) = (count(runs, "schedule"), count(packets, "packet"));
+        print(&format!("\n{schedules}, {sent}, {}", speed_in_words(packets, processor)))?;
         return verdict(&failures, palette);
     }
     let small = |report: &ExhaustiveReport| Small {
@@ -174,7 +203,8 @@ pub(super) fn exhaustive(
         packets: report.packets,
     };
     let scenarios = reports.iter().map(small).collect();
-    print_json(&Report { runs, packets, scenarios, failures, ..Report::default() })
+    let report = Report { runs, packets, scenarios, failures, ..Report::default() };
+    print_json(&report.with_speed(processor))
 }
 
 fn print_json(report: &Report) -> Result<ExitCode, Failure> {

@@ -7,23 +7,32 @@
 //!             or that of a claim that was open at the same time
 //!   reading   a READ: each byte must be one that the memory held since it was posted
 //! ```
+//!
+//! Whether a byte is one that may be there is asked before the answer changes: when the application
+//! stores it, or something begins that will bring or read it. What nothing is under way for keeps
+//! its settled value, so one look at everything, at the end, finds whatever was written there by
+//! nobody: earlier looks at everything would find nothing more.
 
 use std::sync::Arc;
 
 use crate::memory::OwnedMemory;
 
 use super::{QueueId, Rule, Violation};
+use crate::sim::recycled;
+
+/// Bytes that are compared at a time.
+const LOOK: usize = 4096;
 
 /// A part of a message.
 #[derive(Clone, Debug)]
 pub(super) struct Bytes {
-    data: Arc<[u8]>,
+    data: Arc<Vec<u8>>,
     from: usize,
     length: usize,
 }
 
 impl Bytes {
-    pub(super) fn new(data: Arc<[u8]>, from: usize, length: usize) -> Self {
+    pub(super) fn new(data: Arc<Vec<u8>>, from: usize, length: usize) -> Self {
         Self { data, from, length }
     }
 
@@ -56,6 +65,13 @@ struct Claim {
     abandoned: bool,
 }
 
+impl Claim {
+    /// Start and length.
+    fn range(&self) -> (usize, usize) {
+        (self.patch.start, self.patch.bytes.length)
+    }
+}
+
 /// Bytes that an answer will bring; checked by whoever knows the answer.
 #[derive(Debug)]
 struct Landing {
@@ -82,8 +98,10 @@ impl Reading {
 
     /// As [`Self::mismatch`], where the bytes may also still be `before`.
     pub(super) fn partial_mismatch(&self, got: &[u8], before: &[u8]) -> Option<usize> {
-        let before =
-            Patch { start: self.start, bytes: Bytes::new(Arc::from(before), 0, before.len()) };
+        let before = Patch {
+            start: self.start,
+            bytes: Bytes::new(Arc::new(before.to_vec()), 0, before.len()),
+        };
         mismatch(got, &self.base, self.start, self.patches.iter().chain([&before]))
     }
 }
@@ -93,17 +111,27 @@ impl Reading {
 pub(super) struct MemoryModel {
     name: String,
     memory: Arc<OwnedMemory>,
+    /// Of the watched bytes; what lies behind is not of this run.
     settled: Vec<u8>,
+    length: usize,
     claims: Vec<Claim>,
     landings: Vec<Landing>,
     readings: Vec<Reading>,
+    /// A byte that nobody may have put there, until somebody can complain.
+    found: Option<Violation>,
+    /// Room for bytes that are compared.
+    scratch: Vec<u8>,
 }
 
 impl MemoryModel {
-    pub(super) fn new(name: String, memory: Arc<OwnedMemory>) -> Self {
-        let settled = memory.to_vec(0, memory.len()).unwrap_or_default();
+    /// Watches the first `length` bytes.
+    pub(super) fn new(name: String, memory: Arc<OwnedMemory>, length: usize) -> Self {
+        let mut settled = recycled::bytes(length);
+        let watched = memory.read(0, &mut settled[..length]);
+        watched.expect("the memory has what is to be watched");
         let (claims, landings, readings) = (Vec::new(), Vec::new(), Vec::new());
-        Self { name, memory, settled, claims, landings, readings }
+        let (found, scratch) = (None, Vec::new());
+        Self { name, memory, settled, length, claims, landings, readings, found, scratch }
     }
 
     /// The bytes that really are there.
@@ -111,14 +139,52 @@ impl MemoryModel {
         self.memory.to_vec(start, length).expect("the oracle asks only for what is inside")
     }
 
+    /// The same, at the end of `bytes`.
+    pub(super) fn append_actual(&self, start: usize, length: usize, bytes: &mut Vec<u8>) {
+        let from = bytes.len();
+        bytes.resize(from + length, 0);
+        self.read(start, &mut bytes[from..]);
+    }
+
+    fn read(&self, start: usize, target: &mut [u8]) {
+        self.memory.read(start, target).expect("the oracle asks only for what is inside");
+    }
+
+    /// The scratch room with the bytes that really are there; it is put back by the caller.
+    fn look(&mut self, start: usize, length: usize) -> Vec<u8> {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        if scratch.len() < length {
+            scratch.resize(length, 0);
+        }
+        self.read(start, &mut scratch[..length]);
+        scratch
+    }
+
     /// The bytes that are settled there.
     pub(super) fn settled(&self, start: usize, length: usize) -> &[u8] {
         &self.settled[start..start + length]
     }
 
-    /// The application itself changed its memory.
+    /// The application itself is about to change its memory.
     pub(super) fn store(&mut self, start: usize, bytes: &[u8]) {
+        self.touch(start, bytes.len());
+        self.settle(start, bytes);
+    }
+
+    fn settle(&mut self, start: usize, bytes: &[u8]) {
         self.settled[start..start + bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// What may be there is about to change: what is there now must be right.
+    fn touch(&mut self, start: usize, length: usize) {
+        if self.found.is_none() {
+            let mut room = std::mem::take(&mut self.scratch);
+            if room.len() < LOOK {
+                room.resize(LOOK, 0);
+            }
+            self.found = self.check_range(start, length, &mut room[..LOOK]).err();
+            self.scratch = room;
+        }
     }
 
     /// Whether a claim, a landing or a reading overlaps the range; readings count only for writers.
@@ -147,6 +213,7 @@ impl MemoryModel {
         if bytes.length == 0 {
             return;
         }
+        self.touch(start, bytes.length);
         let patch = Patch { start, bytes };
         for reading in &mut self.readings {
             let ordered = fenced && reading.queue == queue;
@@ -158,12 +225,22 @@ impl MemoryModel {
     }
 
     /// The claims of an operation must have come true by now; they stay open.
-    pub(super) fn verify(&self, token: u64) -> Result<(), Violation> {
-        self.claims.iter().filter(|claim| claim.token == token).try_for_each(|claim| {
-            let start = claim.patch.start;
-            let actual = self.actual(start, claim.patch.bytes.length);
-            self.verify_claim(claim, &actual)
-        })
+    pub(super) fn verify(&mut self, token: u64) -> Result<(), Violation> {
+        for index in 0..self.claims.len() {
+            if self.claims[index].token == token {
+                let scratch = self.verify_at(index)?;
+                self.scratch = scratch;
+            }
+        }
+        Ok(())
+    }
+
+    /// The claim with this index must have come true. Returns the scratch room, with its bytes.
+    fn verify_at(&mut self, index: usize) -> Result<Vec<u8>, Violation> {
+        let (start, length) = self.claims[index].range();
+        let scratch = self.look(start, length);
+        self.verify_claim(&self.claims[index], &scratch[..length])?;
+        Ok(scratch)
     }
 
     fn verify_claim(&self, claim: &Claim, actual: &[u8]) -> Result<(), Violation> {
@@ -179,15 +256,24 @@ impl MemoryModel {
     /// The operation succeeded: its bytes must be there.
     pub(super) fn close(&mut self, token: u64) -> Result<(), Violation> {
         while let Some(index) = self.claims.iter().position(|claim| claim.token == token) {
-            let start = self.claims[index].patch.start;
-            let actual = self.actual(start, self.claims[index].patch.bytes.length);
-            self.verify_claim(&self.claims[index], &actual)?;
-            // Claims stay in the order of posting.
-            let closed = self.claims.remove(index);
-            self.store(start, &actual);
-            self.outlive(&closed);
+            let actual = self.verify_at(index)?;
+            self.end_claim(index, actual);
         }
-        Ok(())
+        self.complain()
+    }
+
+    /// The claim with this index is over, and `actual` begins with the bytes that it left.
+    fn end_claim(&mut self, index: usize, actual: Vec<u8>) {
+        // Claims stay in the order of posting.
+        let claim = self.claims.remove(index);
+        let (start, length) = claim.range();
+        self.settle(start, &actual[..length]);
+        self.scratch = actual;
+        self.outlive(&claim);
+    }
+
+    fn complain(&mut self) -> Result<(), Violation> {
+        self.found.take().map_or(Ok(()), Err)
     }
 
     /// The operation failed: its bytes may be there, in part, and may still arrive.
@@ -199,13 +285,12 @@ impl MemoryModel {
 
     /// Nothing of `queue`'s failed operations can arrive any more: what is there is settled.
     pub(super) fn settle_abandoned(&mut self, queue: QueueId) -> Result<(), Violation> {
-        self.check()?;
+        self.check_claimed()?;
         let ended = |claim: &Claim| claim.abandoned && claim.queue == queue;
         while let Some(index) = self.claims.iter().position(ended) {
-            let claim = self.claims.remove(index);
-            let actual = self.actual(claim.patch.start, claim.patch.bytes.length);
-            self.store(claim.patch.start, &actual);
-            self.outlive(&claim);
+            let (start, length) = self.claims[index].range();
+            let actual = self.look(start, length);
+            self.end_claim(index, actual);
         }
         Ok(())
     }
@@ -222,6 +307,7 @@ impl MemoryModel {
 
     /// A READ or atomic of this memory's owner will bring bytes here.
     pub(super) fn open_landing(&mut self, token: u64, start: usize, length: usize) {
+        self.touch(start, length);
         self.landings.push(Landing { token, start, length });
     }
 
@@ -229,13 +315,15 @@ impl MemoryModel {
     pub(super) fn close_landing(&mut self, token: u64) {
         while let Some(index) = self.landings.iter().position(|landing| landing.token == token) {
             let landing = self.landings.swap_remove(index);
-            let actual = self.actual(landing.start, landing.length);
-            self.store(landing.start, &actual);
+            let actual = self.look(landing.start, landing.length);
+            self.settle(landing.start, &actual[..landing.length]);
+            self.scratch = actual;
         }
     }
 
     /// A READ of `queue` begins: earlier WRITEs of the same queue come before it.
     pub(super) fn open_reading(&mut self, token: u64, queue: QueueId, start: usize, length: usize) {
+        self.touch(start, length);
         let mut base = self.actual(start, length);
         let mut patches = Vec::new();
         for claim in self.claims.iter().filter(|claim| claim.patch.overlaps(start, length)) {
@@ -257,20 +345,51 @@ impl MemoryModel {
     }
 
     /// Every byte must be settled, or claimed by something under way.
-    pub(super) fn check(&self) -> Result<(), Violation> {
-        let actual = self.actual(0, self.memory.len());
-        let claims = self.claims.iter().map(|claim| &claim.patch);
-        let Some(_) = mismatch(&actual, &self.settled, 0, claims.clone()) else {
-            return Ok(());
-        };
-        let mut admitted = self.settled.clone();
-        for landing in &self.landings {
-            let range = landing.start..landing.start + landing.length;
-            admitted[range.clone()].copy_from_slice(&actual[range]);
+    pub(super) fn check(&mut self) -> Result<(), Violation> {
+        self.touch(0, self.length);
+        self.complain()
+    }
+
+    /// The same for what something under way claims: its bytes change without being asked for.
+    pub(super) fn check_claimed(&mut self) -> Result<(), Violation> {
+        for index in 0..self.claims.len() {
+            let (start, length) = self.claims[index].range();
+            self.touch(start, length);
         }
-        match mismatch(&actual, &admitted, 0, claims) {
+        self.complain()
+    }
+
+    fn check_range(&self, start: usize, length: usize, room: &mut [u8]) -> Result<(), Violation> {
+        let end = start + length;
+        for from in (start..end).step_by(LOOK) {
+            let actual = &mut room[..LOOK.min(end - from)];
+            self.read(from, actual);
+            if *actual != self.settled[from..from + actual.len()] {
+                self.check_changed(from, actual)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes that are not all settled have to be claimed, or be brought by an answer.
+    fn check_changed(&self, start: usize, actual: &[u8]) -> Result<(), Violation> {
+        let end = start + actual.len();
+        let mut admitted = self.settled[start..end].to_vec();
+        for landing in &self.landings {
+            let from = landing.start.max(start);
+            let to = (landing.start + landing.length).min(end);
+            if from < to {
+                let range = from - start..to - start;
+                admitted[range.clone()].copy_from_slice(&actual[range]);
+            }
+        }
+        let claims = self.claims.iter().map(|claim| &claim.patch);
+        match mismatch(actual, &admitted, start, claims) {
             None => Ok(()),
-            Some(at) => Err(self.differs(at, actual[at], admitted[at], "though nothing may write")),
+            Some(at) => {
+                let when = "though nothing may write";
+                Err(self.differs(start + at, actual[at], admitted[at], when))
+            }
         }
     }
 
@@ -278,6 +397,12 @@ impl MemoryModel {
         let name = &self.name;
         let text = format!("{name}, byte {at}: {actual:#04x} instead of {expected:#04x} {when}");
         Violation::new(Rule::Memory, text)
+    }
+}
+
+impl Drop for MemoryModel {
+    fn drop(&mut self) {
+        recycled::give_back(std::mem::take(&mut self.settled));
     }
 }
 

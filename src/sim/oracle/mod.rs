@@ -67,9 +67,9 @@ impl Oracle {
         Self::default()
     }
 
-    /// Watches a memory from its present content on.
-    pub fn watch(&mut self, name: String, memory: Arc<OwnedMemory>) -> MemoryId {
-        self.memories.push(MemoryModel::new(name, memory));
+    /// Watches the first `length` bytes of a memory from its present content on.
+    pub fn watch(&mut self, name: String, memory: Arc<OwnedMemory>, length: usize) -> MemoryId {
+        self.memories.push(MemoryModel::new(name, memory, length));
         MemoryId(self.memories.len() - 1)
     }
 
@@ -82,7 +82,7 @@ impl Oracle {
         [first, second]
     }
 
-    /// The application writes its own memory.
+    /// The application is about to write its own memory.
     pub fn store(&mut self, place: Place, bytes: &[u8]) {
         self.memories[place.memory.0].store(place.offset, bytes);
     }
@@ -116,7 +116,7 @@ impl Oracle {
     pub fn post_send(&mut self, queue: QueueId, model: &SendModel) {
         self.now += 1;
         let token = self.now;
-        let data = self.local_bytes(model);
+        let data = self.local_bytes(&model.local);
         let effect = self.open_effect(queue, token, model, &data);
         let message = self.open_message(queue, model, data);
         let this = &mut self.queues[queue.0];
@@ -179,8 +179,13 @@ impl Oracle {
     }
 
     /// Whether every memory has the bytes that it may have now.
-    pub fn check_memory(&self) -> Result<(), Violation> {
-        self.memories.iter().try_for_each(MemoryModel::check)
+    pub fn check_memory(&mut self) -> Result<(), Violation> {
+        self.memories.iter_mut().try_for_each(MemoryModel::check)
+    }
+
+    /// Whether every memory has, where anything under way may write, the bytes that it may have.
+    pub fn check_claimed(&mut self) -> Result<(), Violation> {
+        self.memories.iter_mut().try_for_each(MemoryModel::check_claimed)
     }
 
     /// Nothing is under way: every word's history must make sense.
@@ -193,10 +198,10 @@ impl Oracle {
     }
 
     /// The bytes that the request takes from its own memory, as far as it can.
-    fn local_bytes(&self, model: &SendModel) -> Arc<[u8]> {
-        match &model.local {
-            Local::Inline(bytes) => Arc::from(bytes.as_slice()),
-            Local::Places(places) => self.settled_bytes(places).into(),
+    fn local_bytes(&self, local: &Local) -> Arc<Vec<u8>> {
+        match local {
+            Local::Inline(bytes) => Arc::new(bytes.clone()),
+            Local::Places(places) => Arc::new(self.settled_bytes(places)),
         }
     }
 
@@ -212,8 +217,7 @@ impl Oracle {
     fn actual_bytes(&self, places: &[Place]) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(places.iter().map(|place| place.length).sum());
         for place in places {
-            let memory = &self.memories[place.memory.0];
-            bytes.extend_from_slice(&memory.actual(place.offset, place.length));
+            self.memories[place.memory.0].append_actual(place.offset, place.length, &mut bytes);
         }
         bytes
     }
@@ -223,7 +227,7 @@ impl Oracle {
         queue: QueueId,
         token: u64,
         model: &SendModel,
-        data: &Arc<[u8]>,
+        data: &Arc<Vec<u8>>,
     ) -> Effect {
         let landing = || match &model.local {
             Local::Places(places) => places.clone(),
@@ -277,7 +281,7 @@ impl Oracle {
         &mut self,
         queue: QueueId,
         model: &SendModel,
-        data: Arc<[u8]>,
+        data: Arc<Vec<u8>>,
     ) -> Option<usize> {
         let attachment = model.message?;
         let is_write = matches!(model.action, Action::Write(_));
@@ -290,7 +294,7 @@ impl Oracle {
         let peer = self.queues[queue.0].peer;
         let awaited = self.queues[peer.0].receives_posted > number;
         self.queues[queue.0].messages.push(Message {
-            data: if is_write { Arc::from([]) } else { data },
+            data: if is_write { Arc::default() } else { data },
             length: model.length,
             kind,
             attachment,
@@ -311,7 +315,7 @@ impl Oracle {
         let Some(receive) = receiver.receives.get(index) else { return };
         let (data, token) = (message.data.clone(), receive.token);
         let mut from = 0;
-        for place in receive.places.clone() {
+        for place in &receive.places {
             let length = place.length.min(data.len() - from);
             let bytes = Bytes::new(data.clone(), from, length);
             self.memories[place.memory.0].claim(token, sender, place.offset, bytes, false);
@@ -390,11 +394,9 @@ impl Oracle {
             return Err(Violation::new(Rule::Receive, text));
         }
         let Some(index) = number.checked_sub(receiver.receives_completed) else { return Ok(()) };
-        let token = receiver.receives[index].token;
-        receiver.receives[index]
-            .places
-            .iter()
-            .try_for_each(|place| self.memories[place.memory.0].verify(token))
+        let receive = &receiver.receives[index];
+        let mut places = receive.places.iter();
+        places.try_for_each(|place| self.memories[place.memory.0].verify(receive.token))
     }
 
     fn finish_read(
@@ -496,6 +498,11 @@ impl Oracle {
         let this = &mut self.queues[queue.0];
         let number = this.receives_completed;
         let receive = this.take_receive(queue, completion)?;
+        let sender = this.peer;
+        if let Some(message) = self.queues[sender.0].messages.get_mut(number) {
+            // Whatever still claims memory for it has its bytes.
+            message.data = Arc::default();
+        }
         if completion.status.is_success() {
             return self.received(queue, number, &receive, completion);
         }

@@ -46,7 +46,7 @@ pub(super) struct PendingReceive {
 #[derive(Clone, Debug)]
 pub(super) struct Message {
     /// What arrives in the receive's memory.
-    pub(super) data: Arc<[u8]>,
+    pub(super) data: Arc<Vec<u8>>,
     /// Bytes that the whole message has.
     pub(super) length: usize,
     pub(super) kind: CompletionKind,

@@ -19,7 +19,8 @@ impl Court {
     fn new() -> Self {
         let mut oracle = Oracle::new();
         let memories = [OwnedMemory::new(SIZE), OwnedMemory::new(SIZE)];
-        let ids = [0, 1].map(|side| oracle.watch(format!("memory {side}"), memories[side].clone()));
+        let ids =
+            [0, 1].map(|side| oracle.watch(format!("memory {side}"), memories[side].clone(), SIZE));
         let queues = oracle.connect([Allowance::default(); 2]);
         Self { oracle, queues, memories, ids }
     }
@@ -109,6 +110,57 @@ fn a_write_must_be_there_when_it_completes_and_may_be_there_before() {
     court.oracle.check_memory().unwrap();
     court.write(1, 9, b"?");
     assert_eq!(rule(court.oracle.check_memory()), Rule::Memory);
+}
+
+/// Nobody looks at all bytes while work goes on: what was written by nobody is found before
+/// something else may change it, or at the end.
+#[test]
+fn a_stray_byte_is_found_even_if_something_else_comes_over_it() {
+    let stray = || {
+        let court = Court::new();
+        court.write(1, 9, b"?");
+        court
+    };
+    let place = |court: &Court| court.place(1, 8, 4);
+
+    let mut court = stray();
+    court.oracle.store(place(&court), b"abcd");
+    court.write(1, 8, b"abcd");
+    assert_eq!(rule(court.oracle.check_memory()), Rule::Memory, "the application's own bytes");
+
+    let mut court = stray();
+    court.post(&model(1, Action::Write(Some(place(&court))), CompletionKind::Write, b"abcd"));
+    court.write(1, 8, b"abcd");
+    assert_eq!(rule(court.sent(success(1, CompletionKind::Write))), Rule::Memory, "a WRITE's");
+
+    let mut court = stray();
+    court.post_receive(1, 8, 4);
+    court.post(&send(1, b"abcd"));
+    court.write(1, 8, b"abcd");
+    let filled = Completion { length: 4, ..success(1, CompletionKind::Receive) };
+    assert_eq!(rule(court.received(filled)), Rule::Memory, "a message's");
+
+    let mut court = stray();
+    let read = Action::Read(Some(place(&court)));
+    court.post(&SendModel { length: 4, ..model(1, read, CompletionKind::Read, b"") });
+    court.write(1, 9, &[0]);
+    assert_eq!(rule(court.oracle.check_memory()), Rule::Memory, "a READ's source");
+
+    let mut court = stray();
+    court.write(1, 9, &[0]);
+    court.oracle.check_memory().expect("what was undone before anybody could meet it");
+}
+
+/// Where something may write, nobody else may.
+#[test]
+fn a_stray_byte_in_a_claim_is_found_when_any_connection_ends() {
+    let mut court = Court::new();
+    let target = court.place(1, 8, 4);
+    court.post(&model(1, Action::Write(Some(target)), CompletionKind::Write, b"abcd"));
+    court.write(1, 8, b"ab??");
+    let others = court.oracle.connect([Allowance::default(); 2]);
+    assert_eq!(rule(court.oracle.disconnect(others[0])), Rule::Memory);
+    assert_eq!(rule(court.oracle.check_claimed()), Rule::Memory);
 }
 
 #[test]

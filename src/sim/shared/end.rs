@@ -192,8 +192,8 @@ impl World {
         let sources = self.nodes[from].region(from, bytes + WORD, &mut self.rng, &mut self.oracle);
         let size = WORD + LIBRARY + bytes;
         let targets = self.nodes[to].region(to, size, &mut self.rng, &mut self.oracle);
-        targets.memory.write(GUARD, &[0; WORD]).expect("it is inside");
         self.oracle.store(targets.place(GUARD, WORD), &[0; WORD]);
+        targets.memory.write(GUARD, &[0; WORD]).expect("it is inside");
         let network = &self.scenario.network;
         let id = self.oracle.open_link(LinkPort {
             is_reliable: link.kind.is_reliable(),

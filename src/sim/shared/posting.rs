@@ -12,6 +12,7 @@ use super::super::node::GUARD;
 use super::super::oracle::{Change, LinkDefect, LinkEffect, LinkSend, Rule, SharedId, Violation};
 use super::super::posting::refused;
 use super::super::scenario::Operation;
+use super::super::trace::Note;
 use super::super::world::World;
 use super::end::{LIBRARY, PostedLink, QKEY, SharedStage, WORD};
 use super::plan::{LinkKind, LinkRequest};
@@ -137,7 +138,7 @@ impl World {
         let name = link.sender.number();
         outcome.1.map_err(|error| refused(name, "send request", id, &error))?;
         let text = format!("{:?} {id} of {name} posted: {planned:?}", planned.operation);
-        self.network.trace.note(self.now, text);
+        self.network.trace.note(self.now, Note::Text(text));
         let link = &mut self.shared_mut().links[number];
         let packets = planned.length.div_ceil(link.plan.path_mtu.bytes()).max(1) as u64;
         link.posted.push_back(PostedLink {
@@ -161,8 +162,8 @@ impl World {
         let (start, region) = (link.source_at, link.sources.clone());
         link.source_at += planned.length;
         if !planned.operation.brings_data() {
-            region.memory.write(start, &bytes).expect("sources lie inside the region");
             self.oracle.store(region.place(start, bytes.len()), &bytes);
+            region.memory.write(start, &bytes).expect("sources lie inside the region");
         }
         (region.sge(start, planned.length), bytes)
     }

@@ -13,6 +13,7 @@ use super::super::oracle::{
 };
 use super::super::posting::{BOGUS, Source, first_with_bytes, refused, spoil_first};
 use super::super::scenario::Operation;
+use super::super::trace::Note;
 use super::super::world::{LOOK_AGAIN, World};
 use super::end::{FAREWELL, PostedUnacked, QKEY, SOURCES, TARGETS, group};
 use super::plan::{PlannedReceive, UnackedRequest};
@@ -79,9 +80,8 @@ impl World {
         let queues = &self.unacked[number].queues;
         let outcome = queues.post_one_receive(&ReceiveRequest { id, segments: &segments });
         outcome.map_err(|error| refused(queues.number(), "receive", id, &error))?;
-        let text =
-            format!("receive {id:#x} of {} posted: {} bytes", queues.number(), planned.capacity);
-        self.network.trace.note(self.now, text);
+        let note = Note::Receive { id, number: queues.number(), capacity: planned.capacity };
+        self.network.trace.note(self.now, note);
         let model = ReceiveModel { id, places, defect };
         self.oracle.post_unacked_receive(self.unacked[number].id, &model);
         Ok(())
@@ -173,7 +173,7 @@ impl World {
             this.plan.is_datagram(),
             this.plan.path_mtu.bytes(),
         ));
-        self.network.trace.note(self.now, text);
+        self.network.trace.note(self.now, Note::Text(text));
         let model = UnackedSend {
             id,
             to: if planned.to_group { self.group_members() } else { vec![self.unacked[peer].id] },
@@ -216,8 +216,8 @@ impl World {
         let start = GUARD + self.unacked[number].source_at;
         self.unacked[number].source_at += planned.length;
         let region = self.unacked[number].region.clone();
-        region.memory.write(start, &bytes).expect("sources lie inside the region");
         self.oracle.store(region.place(start, planned.length), &bytes);
+        region.memory.write(start, &bytes).expect("sources lie inside the region");
         let (mut segments, mut places) = (Vec::new(), Vec::new());
         for (offset, length) in self.scattered(start, planned.length, planned.segments) {
             segments.push(region.sge(offset, length));

@@ -44,7 +44,7 @@ impl Court {
     fn new() -> Self {
         let mut oracle = Oracle::new();
         let memory = OwnedMemory::new(256);
-        let id = oracle.watch("memory".to_owned(), memory.clone());
+        let id = oracle.watch("memory".to_owned(), memory.clone(), memory.len());
         let queue = oracle.open_shared();
         let links = [0; 2].map(|_| oracle.open_link(RELIABLE));
         Self { oracle, queue, links, memory, id }

@@ -20,14 +20,12 @@ mod queue;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
-
 pub use defect::UnackedDefect;
 pub use queue::{UnackedId, UnackedPort, UnackedSend};
 
 use super::memory::Bytes;
 use super::queue::PendingReceive;
-use super::{Local, Oracle, ReceiveModel, Rule, Violation};
+use super::{Oracle, ReceiveModel, Rule, Violation};
 use crate::queue::{Attachment, Completion, CompletionStatus};
 pub(super) use queue::UnackedQueue;
 use queue::{Message, PendingUnacked, SendEnd};
@@ -53,10 +51,7 @@ impl Oracle {
     pub fn post_unacked_send(&mut self, queue: UnackedId, model: &UnackedSend) {
         self.now += 1;
         let token = self.now;
-        let data: Arc<[u8]> = match &model.local {
-            Local::Inline(bytes) => Arc::from(bytes.as_slice()),
-            Local::Places(places) => self.settled_bytes(places).into(),
-        };
+        let data = self.local_bytes(&model.local);
         if let Some(place) = model.target {
             let bytes = Bytes::new(data.clone(), 0, data.len().min(place.length));
             let memory = &mut self.memories[place.memory.0];

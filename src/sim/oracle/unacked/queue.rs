@@ -104,7 +104,7 @@ pub(super) struct Message {
     /// The group's address, if it was sent to one.
     pub(super) group: Option<IpAddr>,
     pub(super) token: u64,
-    pub(super) data: Arc<[u8]>,
+    pub(super) data: Arc<Vec<u8>>,
     pub(super) length: usize,
     /// How the receive that it consumes completes; nothing for a plain WRITE.
     pub(super) kind: Option<CompletionKind>,
@@ -120,7 +120,12 @@ pub(super) struct Message {
 }
 
 impl Message {
-    pub(super) fn new(from: UnackedId, token: u64, model: &UnackedSend, data: Arc<[u8]>) -> Self {
+    pub(super) fn new(
+        from: UnackedId,
+        token: u64,
+        model: &UnackedSend,
+        data: Arc<Vec<u8>>,
+    ) -> Self {
         let kind = model.message.map(|_| match model.kind {
             CompletionKind::Write => CompletionKind::ReceiveWriteWithImmediate,
             _ => CompletionKind::Receive,

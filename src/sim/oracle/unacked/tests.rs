@@ -1,6 +1,7 @@
 //! The model without acknowledgements agrees to what may happen and objects to what may not.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 
 use super::super::{Local, MemoryId, Oracle, Place, ReceiveModel, Rule, Violation};
 use super::*;
@@ -36,7 +37,7 @@ impl Court {
     fn numbered(network: Network, is_datagram: bool, numbers: [u32; 2]) -> Self {
         let mut oracle = Oracle::new();
         let memory = OwnedMemory::new(256);
-        let id = oracle.watch("memory".to_owned(), memory.clone());
+        let id = oracle.watch("memory".to_owned(), memory.clone(), memory.len());
         let queues = [0, 1].map(|side| {
             oracle.open_unacked(UnackedPort {
                 number: numbers[side],
