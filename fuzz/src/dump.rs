@@ -12,6 +12,9 @@ const MOST: u64 = 1 << 20;
 /// No line, block or object is longer than this and so much for each byte of its frame.
 const FIXED: usize = 64 * 1024;
 const PER_BYTE: usize = 64;
+/// Packets of a capture whose ICRCs are explained: each costs dozens of CRCs, and what comes later
+/// can come first in another input.
+const EXPLAINED: usize = 4;
 
 pub fn dump(data: &[u8]) {
     let opened = Decompressed::new(data).map_err(ReadError::from);
@@ -39,6 +42,9 @@ pub fn dump(data: &[u8]) {
             time: record.time,
         };
         let frame = dissector.dissect(record.link_type, record.original_length, record.data);
+        if number <= EXPLAINED as u64 {
+            explain(&frame, record.data.len());
+        }
         show(&position, &frame, record.data.len());
         summary.count(&frame);
     }
@@ -68,18 +74,22 @@ fn show(position: &Position<'_>, frame: &Frame<'_>, length: usize) {
         payload += packet.payload.len();
         assert!(packet.icrc.verdict != Verdict::Ok || packet.icrc.wire == packet.icrc.computed);
         forms(position, frame, Some(&packet), length);
-        if let Some(explained) = explain_icrc(frame, &packet) {
-            bounded(&text::explanation(&explained), length);
-        }
-        if let Some(explained) = explain_value(frame, &packet, [1, 2, 3, 4]) {
-            bounded(&text::explanation(&explained), length);
-        }
     }
     if is_empty {
         forms(position, frame, None, length);
     }
     assert!(payload <= length, "no byte is in two packets");
     bounded(&text::frame_bytes(frame), length);
+}
+
+/// Why ICRCs are what they are, and why they are not another value.
+fn explain(frame: &Frame<'_>, length: usize) {
+    for packet in frame.packets().take(EXPLAINED) {
+        let explained = [explain_icrc(frame, &packet), explain_value(frame, &packet, [1, 2, 3, 4])];
+        for explained in explained.into_iter().flatten() {
+            bounded(&text::explanation(&explained), length);
+        }
+    }
 }
 
 fn forms(

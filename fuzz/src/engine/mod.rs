@@ -138,8 +138,9 @@ impl Victim {
         let length = bytes.len();
         let burst = SentBurst { flow, traffic_class, first_identification: 0, segment, length };
         self.wire.arrived.push_back((burst, bytes));
-        let sent = self.turns();
+        // Asked before, since what goes out may complete by that.
         let most = self.most_sent(usize::from(count));
+        let sent = self.turns();
         assert!(sent <= most, "{sent} packets for {count}, {most} at most");
     }
 

@@ -58,9 +58,12 @@ impl Victim {
             _ => self.queues.post_one_send(&request),
         };
         if posted.is_ok() {
-            let packets = (length as usize).div_ceil(self.mtu.bytes()).max(1);
+            // A READ is asked for in one packet, however much it brings.
+            let is_read = matches!(operation, SendOperation::Read(_));
+            let data = if is_read { 0 } else { length as usize };
+            let packets = data.div_ceil(self.mtu.bytes()).max(1);
             self.posts.sends.insert(id, packets);
-            self.posts.takes_bytes |= is_atomic || matches!(operation, SendOperation::Read(_));
+            self.posts.takes_bytes |= is_atomic || is_read;
             self.turns();
         }
     }

@@ -28,7 +28,7 @@ pub(super) const GRANTED: std::ops::Range<usize> = 0x4000..0x5000;
 pub(super) const READABLE: std::ops::Range<usize> = 0x5000..0x6000;
 /// What the application sends from and receives to.
 pub(super) const OWN: std::ops::Range<usize> = 0x6000..0x7000;
-pub(super) const CANARY: u8 = 0xa5;
+const CANARY: u8 = 0xa5;
 /// What nobody may be told, over and over: nothing that a peer may send or add up is like it.
 pub(super) const SECRET: [u8; 8] = [0xc7, 0x35, 0x9e, 0x61, 0xd2, 0x08, 0x4b, 0xf7];
 /// The address by which the granted part ends where 64-bit addresses do, but for one byte.
@@ -36,6 +36,8 @@ const TOP: u64 = u64::MAX - 0x1000;
 const READABLE_BASE: u64 = 0x20_0000;
 /// The application's own addresses.
 pub(super) const OWN_BASE: u64 = 0x30_0000;
+/// Enough for all requests that queues hold at a time.
+const COMPLETIONS: u32 = 256;
 /// The peer's queue pair.
 pub(super) const PEER: u32 = 0xb00;
 
@@ -95,7 +97,7 @@ impl Victim {
         };
         let mut engine = Engine::new(engine_options, &wire.capabilities);
         let domain = engine.allocate_domain().expect("a first domain");
-        let completions = engine.create_completion_queue(4096).expect("a first queue");
+        let completions = engine.create_completion_queue(COMPLETIONS).expect("a first queue");
         let memory = memory();
         let (keys, addresses) = grant(&mut engine, domain, &memory);
         let own = Access::LOCAL_WRITE | Access::MW_BIND;
@@ -191,11 +193,16 @@ impl Victim {
     }
 }
 
-fn memory() -> Arc<OwnedMemory> {
-    let memory = OwnedMemory::new(MEMORY);
+/// What the memory holds before anything comes.
+pub(super) fn at_first() -> Vec<u8> {
     let mut bytes = SECRET.repeat(MEMORY / SECRET.len());
     bytes[GRANTED.start..OWN.end].fill(CANARY);
-    memory.write(0, &bytes).expect("all of it");
+    bytes
+}
+
+fn memory() -> Arc<OwnedMemory> {
+    let memory = OwnedMemory::new(MEMORY);
+    memory.write(0, &at_first()).expect("all of it");
     memory
 }
 
