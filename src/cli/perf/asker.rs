@@ -194,11 +194,18 @@ impl<'a> Asker<'a> {
     fn post(&mut self, pair: usize, count: usize, inline: Option<&[u8]>) -> Result<(), Failure> {
         let end = &self.end;
         let first = self.posted[pair];
-        let segments: [[Sge; 1]; POSTS] =
-            std::array::from_fn(|index| [self.local(pair, self.place(first, index))]);
+        // All alike, unless messages walk through memory.
+        let mut segments = [[self.local(pair, first)]; POSTS];
+        let mut operations = [self.operation(pair, first); POSTS];
+        if end.row.places() > 1 {
+            for index in 1..count {
+                segments[index] = [self.local(pair, self.place(first, index))];
+                operations[index] = self.operation(pair, self.place(first, index));
+            }
+        }
         let requests: [SendRequest<'_>; POSTS] = std::array::from_fn(|index| SendRequest {
             id: pair as u64,
-            operation: self.operation(pair, self.place(first, index)),
+            operation: operations[index],
             flags: SendFlags::SIGNALED,
             payload: inline.map_or(Payload::Segments(&segments[index]), Payload::Inline),
         });
