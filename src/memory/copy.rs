@@ -99,6 +99,8 @@ unsafe fn bulk_copy(target: *mut u8, source: *const u8, length: usize) {
 /// As [`copy_in`]; the processor must have AVX, and `length` be a multiple of 128 and not 0.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[target_feature(enable = "avx")]
+// `vzeroupper` clears registers that the assembly does not name: only a call may lose them.
+#[inline(never)]
 unsafe fn copy_steps(target: *mut u8, source: *const u8, length: usize) {
     // SAFETY: the caller vouches for both ranges; each step moves on by what it copied until
     // nothing is left.

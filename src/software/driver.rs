@@ -4,7 +4,7 @@
 //! ```text
 //!  post, poll ──▶ try the lock ──▶ turn ──▶ effects, outside the lock
 //!  control    ──▶ wait for it  ──▶ change ─▶ turn ─▶ effects
-//!  thread     ──▶ somebody polls? ── yes: look again in 50 µs, later 400
+//!  thread     ──▶ somebody polls? ── yes: look again in 50 µs, later 150
 //!                        └─ no: turn ─▶ more? again ─▶ sleep on link, alarm, event
 //! ```
 
@@ -33,7 +33,7 @@ const GRACE: u64 = 50 * MICROSECOND;
 const GRACE_AFTER_POST: u64 = 5 * MICROSECOND;
 /// The longest that the thread keeps out between two looks at an application that polls without end.
 /// Each look takes a processor from somebody, and ends a time slice.
-const LONG_GRACE: u64 = 8 * GRACE;
+const LONG_GRACE: u64 = 3 * GRACE;
 /// After a turn that moved so many packets it is later than when the turn began.
 const LONG_TURN: usize = 16;
 /// The thread goes on looking for so long after something was moved, if there are processors to

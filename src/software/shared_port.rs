@@ -40,7 +40,8 @@ use crate::wire::{ReceivedBurst, SentBurst};
 
 /// A turn looks for handed-over bursts no more often than this: it costs a system call.
 const LOOK: u64 = 10 * MICROSECOND;
-/// As [`LOOK`], when none has come for [`CALM`]: the kernel sorts arrivals right.
+/// As [`LOOK`], when nothing has come that way for [`CALM`]: the kernel sorts arrivals right, and
+/// there are no groups.
 const RARE_LOOK: u64 = 100 * MICROSECOND;
 const CALM: u64 = 10 * MILLISECOND;
 /// A guest tries this often whether the port has become free, and a process without descriptors
@@ -75,7 +76,7 @@ pub(super) struct Router {
     epoll: Local<OwnedFd>,
     pub(super) now: Instant,
     looked: Instant,
-    /// When another process last handed something over.
+    /// When something last came from another process or for a group.
     helped: Instant,
     /// The process had no descriptor left for a connection that waits; until then nobody looks at
     /// the slot's socket, which would not let the thread sleep.
@@ -169,6 +170,7 @@ impl SharedPort {
                 0 => self.router.receive_local(*descriptor, budget, sink),
                 received => received,
             };
+            self.router.helped = self.router.now;
         }
         packets
     }
@@ -452,9 +454,6 @@ impl Router {
             Arrival::Index(report) => reports.push(report),
             Arrival::Burst(_) | Arrival::Nonsense => add(&counters.misdirected, 1),
         });
-        if packets > 0 {
-            self.helped = self.now;
-        }
         for report in reports {
             self.note(report);
         }

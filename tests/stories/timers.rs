@@ -95,6 +95,21 @@ fn an_answer_that_acknowledges_a_probe_alone_tells_that_the_rest_was_lost() {
 }
 
 #[test]
+fn a_late_response_right_behind_a_probe_tells_of_no_loss() {
+    story(|s| {
+        writes(s, 0, 1);
+        s.post_read(1, 8);
+        s.expect(read_request(1, peer_reth(0, 8)));
+        s.expect_at(ms(1), write(0));
+        s.deliver(read_response_only(1, 2, &theirs(0, 8)));
+        s.expect_sent(0, Success);
+        s.expect_sent(1, Success);
+        assert_eq!(s.count(Counter::RetransmittedPackets), 1);
+        s.expect_nothing();
+    });
+}
+
+#[test]
 fn while_a_probe_is_out_nothing_new_is_sent() {
     story(|s| {
         writes(s, 0, 2);

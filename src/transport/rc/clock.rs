@@ -290,6 +290,11 @@ impl RetryClock {
         self.arm_probe(base, ctx);
     }
 
+    /// Everything up to `highest` is sent again, and NAKs of the stream before may be on their way.
+    pub(super) fn sends_again(&mut self, now: Instant, highest: Psn) {
+        self.stepped_back = Some((now, highest));
+    }
+
     /// How long the probe timer runs, in nanoseconds.
     pub(super) fn probe_interval(&self, base: &Base, ctx: &Context<'_>) -> u64 {
         let path = base.peer.map(|peer| ctx.paths.get(peer.path));

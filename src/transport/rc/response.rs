@@ -72,12 +72,22 @@ impl Requester {
 
     fn on_acknowledge(&mut self, base: &Base, ctx: &mut Context<'_>, psn: Psn, aeth: Aeth) {
         match aeth.syndrome.meaning() {
-            Syndrome::Ack(_) => {
-                self.advance_or_ask_again(base, ctx, psn.next());
-            }
+            Syndrome::Ack(_) => self.on_ack(base, ctx, psn),
             Syndrome::RnrNak(timer) => self.on_rnr_nak(base, ctx, psn, timer),
             Syndrome::Nak(code) => self.on_nak(base, ctx, psn, code),
             Syndrome::Reserved(_) => ctx.count(Counter::IgnoredNak),
+        }
+    }
+
+    /// The ACK of a probe in place would acknowledge what was sent behind it as well, had that
+    /// arrived. Responses and NAKs tell of what is behind in their own way.
+    fn on_ack(&mut self, base: &Base, ctx: &mut Context<'_>, psn: Psn) {
+        let is_alone = self.clock.has_repeated() && psn == self.oldest;
+        self.advance_or_ask_again(base, ctx, psn.next());
+        if is_alone && self.next != self.oldest {
+            self.note_loss(base, ctx);
+            self.clock.sends_again(ctx.now, self.highest);
+            self.go_back(base, ctx);
         }
     }
 
@@ -103,8 +113,6 @@ impl Requester {
         if at == self.oldest {
             return;
         }
-        // Its answer would tell of what was sent behind it, had that arrived.
-        let is_alone = self.clock.has_repeated() && at == self.oldest.next();
         let charged_end = if self.next.is_before(at) { self.next } else { at };
         let acknowledged = self.cost_between(self.oldest, charged_end);
         ctx.path(peer.path).grow(acknowledged);
@@ -115,10 +123,6 @@ impl Requester {
         }
         let waiting = self.is_waiting();
         self.clock.progress(base, ctx, at, waiting);
-        if is_alone && self.next != at {
-            self.note_loss(base, ctx);
-            self.go_back(base, ctx);
-        }
         ctx.ready.push(base.slot);
     }
 
