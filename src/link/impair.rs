@@ -8,9 +8,9 @@
 //! A burst that no fault touches passes as it is, or a link with a fault in a million packets would
 //! be a third as fast as one without faults. The packets of another one leave in bursts again, as
 //! far as they are due together and fit; the identification that their ICRC covers depends on their
-//! place in a burst, and is made right then. A received burst that is cut loses the
-//! index of its packets: a receiver on a socket then recovers the identifications, and one that is
-//! told to be strict drops those packets.
+//! place in a burst, and is made right then. A received burst that is cut loses the index of its
+//! packets: a receiver on a socket then recovers the identifications, and one that is told to be
+//! strict drops those packets.
 //!
 //! Time enters by [`Link::set_now`]; without it nothing that is held back ever leaves.
 
@@ -32,6 +32,8 @@ const DONT_FRAGMENT: u16 = icrc::DONT_FRAGMENT;
 /// A link whose packets meet faults.
 pub struct Impaired<L> {
     inner: L,
+    /// Those of the link within, which do not change; kept, as both are needed while it sends.
+    capabilities: PortCapabilities,
     faults: Faults,
     now: Instant,
     incoming: Hold,
@@ -51,10 +53,11 @@ struct Crowded {
 impl<L: Link> Impaired<L> {
     /// Puts faults before `inner`.
     pub fn new(inner: L, faults: Faults) -> Self {
-        let most = inner.capabilities().max_segments.max(128);
+        let capabilities = inner.capabilities().clone();
         Self {
-            fates: Vec::with_capacity(most),
+            fates: Vec::with_capacity(capabilities.max_segments.max(128)),
             inner,
+            capabilities,
             faults,
             now: Instant::ZERO,
             incoming: Hold::new(HELD),
@@ -235,7 +238,7 @@ fn label_of(burst: &ReceivedBurst<'_>, index: usize) -> Label {
 
 impl<L: Link> Port for Impaired<L> {
     fn capabilities(&self) -> &PortCapabilities {
-        self.inner.capabilities()
+        &self.capabilities
     }
 
     fn receive(&mut self, budget: usize, sink: &mut dyn FnMut(&ReceivedBurst<'_>)) -> usize {
@@ -275,18 +278,17 @@ impl<L: Link> Port for Impaired<L> {
         budget: usize,
         fill: &mut dyn FnMut(&mut [u8]) -> Option<SentBurst>,
     ) -> usize {
-        let Self { inner, faults, outgoing, fates, crowded, now, .. } = self;
-        let limits = inner.capabilities().clone();
+        let Self { inner, capabilities: limits, faults, outgoing, fates, crowded, now, .. } = self;
         let mut packets = 0;
         inner.transmit(usize::MAX, &mut |slot| {
             loop {
-                let due = pop_burst(outgoing, *now, &limits, slot);
+                let due = pop_burst(outgoing, *now, limits, slot);
                 if due.is_some() || packets >= budget {
                     return due;
                 }
                 let burst = fill(slot)?;
                 packets += burst.packets();
-                if !is_sendable(&burst, &limits) {
+                if !is_sendable(&burst, limits) {
                     debug_assert!(false, "the engine made a burst that breaks the port's limits");
                     crowded.outgoing += burst.packets() as u64;
                     continue;

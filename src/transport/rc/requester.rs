@@ -263,7 +263,7 @@ impl Requester {
             return Err(Blocked::State);
         }
         if self.clock.must_repeat() {
-            return self.repetition(base, self.oldest);
+            return self.repetition(base);
         }
         self.clock.may_send(self.next == self.oldest)?;
         while self.next == self.end {
@@ -290,9 +290,10 @@ impl Requester {
         Ok(next)
     }
 
-    /// A packet that goes out once more and asks whether it had arrived. It has its place in the
+    /// The oldest packet, which goes out once more and asks whether it had arrived. It has its place in the
     /// window already.
-    fn repetition(&self, base: &Base, psn: Psn) -> Result<Next, Blocked> {
+    fn repetition(&self, base: &Base) -> Result<Next, Blocked> {
+        let psn = self.oldest;
         let index = self.index_at(psn).ok_or(Blocked::Idle)?;
         let entry = &self.outstanding[index];
         if entry.failure.is_some() {
