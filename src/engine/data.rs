@@ -49,7 +49,7 @@ impl Engine {
         self.turn += 1;
         let rung = self.take_doorbells(now);
         self.release_held();
-        let mut sent = if rung && self.has_ready() { self.transmit(now, port, 1) } else { 0 };
+        let mut sent = if rung && self.has_ready() { self.transmit(now, port, 2) } else { 0 };
         self.pressed = port.is_pressed();
         let received = port.receive(budget, &mut |burst| self.handle_burst(now, burst));
         self.note_unreachable(now, port);

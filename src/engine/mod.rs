@@ -385,6 +385,9 @@ impl Engine {
 
     /// Moves what turns and control calls have collected to `into`, keeping both sides' storage.
     pub fn take_effects(&mut self, into: &mut Effects) {
+        if self.effects.is_empty() {
+            return;
+        }
         into.notifications.append(&mut self.effects.notifications);
         into.wakes.append(&mut self.effects.wakes);
         into.events.append(&mut self.effects.events);

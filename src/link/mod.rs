@@ -37,7 +37,8 @@ pub use impair::Impaired;
 pub use memory::{MemoryLink, MemoryOptions};
 pub use record::Recorded;
 pub use udp::{
-    GroupSockets, PortHolder, ReceiveQueue, UdpError, UdpLink, UdpOptions, open_group_socket,
+    BareSocket, GroupSockets, PortHolder, ReceiveQueue, UdpError, UdpLink, UdpOptions,
+    open_group_socket,
 };
 
 /// Packets, bytes and bursts in one direction.

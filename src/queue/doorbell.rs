@@ -1,8 +1,8 @@
 //! Doorbells: which queue pairs have new work, told by any thread to whoever runs the engine.
 //!
-//! Two levels of bits, one for each queue pair and one for each 64 of them, so that ringing is two
-//! atomic operations and collecting costs what was rung and not what exists. A bell that is rung
-//! again before it was collected stays one bell.
+//! Three levels of bits, one for each queue pair, for each 64 of them and for each 64 of these groups,
+//! so that ringing is three atomic operations and collecting costs what was rung and not what exists.
+//! A bell that is rung again before it was collected stays one bell.
 
 use super::sync::{AtomicU64, Ordering};
 
@@ -10,42 +10,54 @@ use super::sync::{AtomicU64, Ordering};
 pub struct Doorbells {
     bells: Box<[AtomicU64]>,
     summary: Box<[AtomicU64]>,
+    top: Box<[AtomicU64]>,
 }
 
 impl Doorbells {
     /// Bells for the queue pair slots 0 up to, not including, `count`.
     pub fn new(count: usize) -> Self {
         let groups = count.div_ceil(64).max(1);
+        let summaries = groups.div_ceil(64);
         let words = |n: usize| (0..n).map(|_| AtomicU64::new(0)).collect();
-        Self { bells: words(groups), summary: words(groups.div_ceil(64)) }
+        Self { bells: words(groups), summary: words(summaries), top: words(summaries.div_ceil(64)) }
     }
 
     /// Rings the bell of `slot`. Everything stored before is seen by who collects it.
     pub fn ring(&self, slot: usize) {
-        let group = slot / 64;
-        self.bells[group].fetch_or(1 << (slot % 64), Ordering::Release);
-        self.summary[group / 64].fetch_or(1 << (group % 64), Ordering::Release);
+        set(&self.bells, slot);
+        set(&self.summary, slot / 64);
+        set(&self.top, slot / (64 * 64));
     }
 
     /// Whether any bell is rung.
     pub fn any(&self) -> bool {
-        self.summary.iter().any(|word| word.load(Ordering::Acquire) != 0)
+        self.top.iter().any(|word| word.load(Ordering::Acquire) != 0)
     }
 
     /// Takes all rung bells, in rising order of slots.
     pub fn collect(&self, mut rung: impl FnMut(usize)) {
-        for (index, summary) in self.summary.iter().enumerate() {
-            if summary.load(Ordering::Relaxed) == 0 {
+        for (index, top) in self.top.iter().enumerate() {
+            if top.load(Ordering::Relaxed) == 0 {
                 continue;
             }
-            for group in bits(summary.swap(0, Ordering::Acquire)) {
-                let group = index * 64 + group;
-                for slot in bits(self.bells[group].swap(0, Ordering::Acquire)) {
-                    rung(group * 64 + slot);
+            // Each level is taken before the one below it: a bell that is rung meanwhile is seen, or
+            // leaves its bit above.
+            for summary in take(top, index) {
+                for group in take(&self.summary[summary], summary) {
+                    take(&self.bells[group], group).for_each(&mut rung);
                 }
             }
         }
     }
+}
+
+fn set(words: &[AtomicU64], bit: usize) {
+    words[bit / 64].fetch_or(1 << (bit % 64), Ordering::Release);
+}
+
+/// Takes the bits of the word at `index`: their numbers among those of all words.
+fn take(word: &AtomicU64, index: usize) -> impl Iterator<Item = usize> {
+    bits(word.swap(0, Ordering::Acquire)).map(move |bit| index * 64 + bit)
 }
 
 /// The positions of the set bits of `word`, rising.
@@ -65,14 +77,14 @@ mod tests {
 
     #[test]
     fn every_rung_bell_is_collected_once_in_rising_order() {
-        let bells = Doorbells::new(70_000);
-        for slot in [69_999, 3, 64, 3, 4096] {
+        let bells = Doorbells::new(700_000);
+        for slot in [699_999, 3, 64, 3, 4096, 262_144] {
             bells.ring(slot);
         }
         assert!(bells.any());
         let mut seen = Vec::new();
         bells.collect(|slot| seen.push(slot));
-        assert_eq!(seen, [3, 64, 4096, 69_999]);
+        assert_eq!(seen, [3, 64, 4096, 262_144, 699_999]);
         assert!(!bells.any());
         bells.collect(|_| panic!("collected twice"));
     }

@@ -4,7 +4,7 @@
 //! ```text
 //!  post, poll ──▶ try the lock ──▶ turn ──▶ effects, outside the lock
 //!  control    ──▶ wait for it  ──▶ change ─▶ turn ─▶ effects
-//!  thread     ──▶ somebody polls? ── yes: look again in 50 µs, later 150
+//!  thread     ──▶ somebody polls? ── yes: stand by for 50 µs, later 500
 //!                        └─ no: turn ─▶ more? again ─▶ sleep on link, alarm, event
 //! ```
 
@@ -33,7 +33,7 @@ const GRACE: u64 = 50 * MICROSECOND;
 const GRACE_AFTER_POST: u64 = 5 * MICROSECOND;
 /// The longest that the thread keeps out between two looks at an application that polls without end.
 /// Each look takes a processor from somebody, and ends a time slice.
-const LONG_GRACE: u64 = 3 * GRACE;
+const LONG_GRACE: u64 = 10 * GRACE;
 /// After a turn that moved so many packets it is later than when the turn began.
 const LONG_TURN: usize = 16;
 /// The thread goes on looking for so long after something was moved, if there are processors to
@@ -63,6 +63,8 @@ pub(super) struct Driver {
     /// Whether the device has a thread.
     has_thread: bool,
     stopping: AtomicBool,
+    /// The thread sleeps because the application polls, and nobody has called it yet.
+    stands_by: AtomicBool,
     /// When the application last polled, or would have for the thread to behave as it shall; 0 if
     /// never.
     polled: CachePadded<AtomicU64>,
@@ -101,6 +103,7 @@ impl Driver {
             looks_often,
             has_thread,
             stopping: AtomicBool::new(false),
+            stands_by: AtomicBool::new(false),
             polled: CachePadded::new(AtomicU64::new(0)),
             due: CachePadded::new(AtomicU64::new(0)),
             sleeper: Mutex::new(()),
@@ -195,9 +198,15 @@ impl Driver {
         turn
     }
 
-    /// The application waits without a thread: the device's own need not keep out.
+    /// The application does not poll any more: the device's thread has to do the work from now on.
     pub(super) fn gone(&self) {
         self.polled.store(0, Ordering::Relaxed);
+        // Either this sees that the thread stands by, or the thread sees that nobody polls.
+        fence(Ordering::SeqCst);
+        let stands_by = &self.stands_by;
+        if stands_by.load(Ordering::Relaxed) && stands_by.swap(false, Ordering::Relaxed) {
+            self.wake.signal();
+        }
     }
 
     /// The application has taken completions without a turn.
@@ -254,7 +263,10 @@ impl Driver {
                         return Some(result);
                     }
                 }
-                _ => waiting.until_progress(seen, deadline),
+                _ => {
+                    self.gone();
+                    waiting.until_progress(seen, deadline);
+                }
             }
         }
     }
@@ -313,7 +325,7 @@ impl Driver {
         let since = clock::now().since(polled);
         if polled != Instant::ZERO && since < GRACE {
             let wait = thread.keep_out(GRACE - since);
-            return self.stand_by(thread, wait);
+            return self.stand_by(thread, wait, polled);
         }
         let mut last = None;
         let effects = &mut thread.effects;
@@ -331,7 +343,7 @@ impl Driver {
             // Somebody else has the lock, perhaps for a long turn.
             None => {
                 let wait = thread.keep_out(GRACE);
-                return self.stand_by(thread, wait);
+                return self.stand_by(thread, wait, polled);
             }
             Some(_) if outcome == Outcome::Unfinished => {}
             Some((now, turn)) => self.pause(thread, now, turn),
@@ -363,12 +375,18 @@ impl Driver {
         }
     }
 
-    /// The application runs the turns: looks again soon.
-    fn stand_by(&self, thread: &mut Thread, nanoseconds: u64) {
+    /// The application runs the turns: looks again soon, or when it has gone since it was seen to
+    /// have last polled at `polled`.
+    fn stand_by(&self, thread: &mut Thread, nanoseconds: u64, polled: Instant) {
         thread.spinning = None;
         thread.polls.clear();
         thread.polls.push(system::readable(self.wake.descriptor()));
-        system::sleep_on(&mut thread.polls, Some(nanoseconds));
+        self.stands_by.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if polled == Instant::ZERO || self.polled.load(Ordering::Relaxed) != 0 {
+            system::sleep_on(&mut thread.polls, Some(nanoseconds));
+        }
+        self.stands_by.store(false, Ordering::Relaxed);
         if thread.polls[0].revents != 0 {
             self.wake.clear();
         }

@@ -59,7 +59,7 @@ pub(super) struct SharedPort {
     pub(super) router: Router,
     /// Held while this process measures the group.
     pub(super) measuring: Option<Local<Socket>>,
-    descriptors: [RawFd; 1],
+    descriptors: Vec<RawFd>,
 }
 
 /// Everything but the link itself, so that both can be used at once.
@@ -72,7 +72,8 @@ pub(super) struct Router {
     pub(super) steering: Option<Steering>,
     pub(super) watch: Watch,
     pub(super) counters: Arc<SharingCounters>,
-    /// The link's socket, the slot's and all incoming connections.
+    /// The slot's socket, those of groups and all incoming connections; the link's socket, too, if it
+    /// was opened later than the link.
     epoll: Local<OwnedFd>,
     pub(super) now: Instant,
     looked: Instant,
@@ -117,9 +118,6 @@ impl SharedPort {
         let (link, role) = open_link(options)?;
         let epoll = Local::open_one(system::new_epoll)?;
         system::add_to_epoll(epoll.as_fd(), slot.listener.as_raw_fd())?;
-        if let Some(socket) = link.receive_socket() {
-            system::add_to_epoll(epoll.as_fd(), socket.as_raw_fd())?;
-        }
         let router = Router {
             role,
             user: system::effective_user(),
@@ -135,7 +133,10 @@ impl SharedPort {
             deaf_until: None,
             epoll,
         };
-        let descriptors = [router.epoll.as_raw_fd()];
+        // The port's socket is not in the set: every datagram would have to tell the set, even while
+        // nobody sleeps because somebody polls.
+        let socket = link.receive_socket().map(|socket| socket.as_raw_fd());
+        let descriptors = [router.epoll.as_raw_fd()].into_iter().chain(socket).collect();
         Ok(Self { link, groups: GroupSockets::default(), router, measuring: None, descriptors })
     }
 

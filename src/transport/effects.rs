@@ -177,6 +177,7 @@ impl Effects {
     const MAX_FAILURES: usize = 256;
 
     /// Whether there is nothing to do.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.notifications.is_empty()
             && self.wakes.is_empty()

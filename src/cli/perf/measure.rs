@@ -9,7 +9,7 @@ use super::asker::{Asker, Moved, Times, Until};
 use super::end::End;
 use super::other::{Command, Other, Totals};
 use super::plan::{Measure, Operation, Row};
-use super::raw::{Raw, RawOptions};
+use super::raw::Raw;
 use super::statistics::Percentiles;
 use crate::cli::output::Failure;
 
@@ -169,8 +169,7 @@ fn bare_slice(
             raw.slices.push(moved);
         }
         Other::Process(process) => {
-            let options = RawOptions::of(context, args.receive_buffer()?, args.events)?;
-            let mut socket = Raw::open(&options)?;
+            let mut socket = Raw::open(context, args.receive_buffer()?, args.events)?;
             let address = process.address();
             let command = match row.measure {
                 Measure::Bandwidth => Command::Sink,
@@ -178,10 +177,8 @@ fn bare_slice(
             };
             let peer = (address, process.receive_bare(&command)?);
             let moved = match row.measure {
-                Measure::Bandwidth => socket.stream(&options, peer, row.datagram(), until)?,
-                Measure::Latency => {
-                    socket.ping(&options, peer, row.exchange(), until, &mut times)?
-                }
+                Measure::Bandwidth => socket.stream(peer, row.datagram(), until)?,
+                Measure::Latency => socket.ping(peer, row.exchange(), until, &mut times)?,
             };
             let (processor, arrived) = process.stop()?;
             raw.processor += processor;

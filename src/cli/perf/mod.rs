@@ -18,7 +18,6 @@ mod raw_memory;
 mod report;
 mod service;
 mod statistics;
-mod system;
 mod volley;
 
 use std::net::{IpAddr, Ipv4Addr};

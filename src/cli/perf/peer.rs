@@ -11,7 +11,7 @@ use super::PerfArgs;
 use super::end::End;
 use super::other::{Answer, Command, Totals};
 use super::plan::Exchange;
-use super::raw::{Arrived, Raw, RawOptions};
+use super::raw::{Arrived, Raw};
 use super::service::Service;
 use crate::cli::output::{Failure, print};
 
@@ -102,8 +102,7 @@ impl Peer<'_> {
     }
 
     fn bare(&self) -> Result<Raw, Failure> {
-        let options = RawOptions::of(&self.context, self.args.receive_buffer()?, self.args.events)?;
-        let raw = Raw::open(&options)?;
+        let raw = Raw::open(&self.context, self.args.receive_buffer()?, self.args.events)?;
         say(&Answer::Port(raw.port()?))?;
         Ok(raw)
     }

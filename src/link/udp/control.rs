@@ -40,11 +40,14 @@ impl Control {
         self.used
     }
 
-    /// Writes the traffic class and, if the kernel is to cut the bytes, the segment size.
-    pub(super) fn write(&mut self, ipv6: bool, traffic_class: u8, segment: Option<u16>) {
-        let (level, kind) = traffic_class_message(ipv6);
+    /// Writes the traffic class, unless it is the socket's, and the segment size, if the kernel is to
+    /// cut the bytes.
+    pub(super) fn write(&mut self, ipv6: bool, traffic_class: Option<u8>, segment: Option<u16>) {
         self.used = 0;
-        self.push(level, kind, &libc::c_int::from(traffic_class).to_ne_bytes());
+        if let Some(traffic_class) = traffic_class {
+            let (level, kind) = traffic_class_option(ipv6);
+            self.push(level, kind, &libc::c_int::from(traffic_class).to_ne_bytes());
+        }
         if let Some(segment) = segment {
             self.push(libc::SOL_UDP, libc::UDP_SEGMENT, &segment.to_ne_bytes());
         }
@@ -119,7 +122,7 @@ impl Received {
     }
 }
 
-fn traffic_class_message(ipv6: bool) -> (libc::c_int, libc::c_int) {
+pub(super) const fn traffic_class_option(ipv6: bool) -> (libc::c_int, libc::c_int) {
     if ipv6 { (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) } else { (libc::IPPROTO_IP, libc::IP_TOS) }
 }
 
@@ -151,7 +154,7 @@ mod tests {
     #[test]
     fn what_is_written_for_the_kernel_can_be_walked_like_what_it_writes() {
         let mut control = Control::new();
-        control.write(false, 0x6b, Some(4200));
+        control.write(false, Some(0x6b), Some(4200));
         let mut seen = Vec::new();
         let mut rest = &control.bytes[..control.used()];
         while let Some((level, kind, data, following)) = split_message(rest) {

@@ -10,6 +10,7 @@
 //! An unconnected socket with path MTU discovery PROBE sets DF and identification 0; datagrams
 //! that the kernel cut from one burst count up from 0. A receiver cannot see either.
 
+mod bare;
 mod control;
 mod group;
 mod holder;
@@ -33,6 +34,7 @@ use super::{JoinError, Link, LinkStatistics, is_sendable};
 use crate::engine::{IdentificationRule, Port, PortCapabilities, SourcePorts, UnreachableKind};
 use crate::wire::{Flow, Identification, ReceivedBurst, SentBurst};
 
+pub use self::bare::BareSocket;
 pub use self::group::{GroupSockets, open_group_socket};
 pub use self::holder::PortHolder;
 pub use self::open::{UdpError, UdpOptions};

@@ -3,9 +3,11 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 use socket2::{Domain, SockAddr, Socket, Type};
 
+use super::control::traffic_class_option;
 use super::holder::PortHolder;
 use super::sys;
 use crate::wire::ROCE_PORT;
@@ -136,20 +138,43 @@ pub(super) struct ReceiveSocket {
     pub(super) coalescing: bool,
 }
 
+/// Opens a socket on a free port with the options of both kinds below; see [`super::BareSocket`].
+pub(super) fn bare_socket(options: &UdpOptions, nap: Option<Duration>) -> Result<Socket, UdpError> {
+    let address = options.address;
+    let refused = |action| move |error| UdpError::System { action, address, error };
+    let socket = new_socket(options)?;
+    if nap.is_some() {
+        socket.set_nonblocking(false).map_err(refused("let a socket sleep"))?;
+        socket.set_read_timeout(nap).map_err(refused("let a socket sleep"))?;
+    }
+    prepare_receiver(options, &socket)?;
+    grow_send_buffer(&socket).map_err(refused("set the send buffer"))?;
+    let local = SockAddr::from(options.socket_address(address, 0));
+    socket.bind(&local).map_err(|error| bind_error(options, error))?;
+    Ok(socket)
+}
+
 /// Opens the socket on the shared port.
 pub(super) fn receive_socket(options: &UdpOptions) -> Result<ReceiveSocket, UdpError> {
     let address = options.address;
     let refused = |action| move |error| UdpError::System { action, address, error };
     let socket = new_socket(options)?;
     socket.set_reuse_port(true).map_err(refused("share the receive port"))?;
-    report_arrivals(&socket, address).map_err(refused("ask for traffic classes and drops"))?;
-    grow_receive_buffer(&socket, options.receive_buffer)
-        .map_err(refused("set the receive buffer"))?;
-    let coalescing = options.coalescing
-        && sys::set_option(socket.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 1).is_ok();
+    let coalescing = prepare_receiver(options, &socket)?;
     let local = SockAddr::from(options.socket_address(address, options.port));
     socket.bind(&local).map_err(|error| bind_error(options, error))?;
     Ok(ReceiveSocket { socket, coalescing })
+}
+
+/// Returns whether the kernel merges what the socket receives.
+fn prepare_receiver(options: &UdpOptions, socket: &Socket) -> Result<bool, UdpError> {
+    let address = options.address;
+    let refused = |action| move |error| UdpError::System { action, address, error };
+    report_arrivals(socket, address).map_err(refused("ask for traffic classes and drops"))?;
+    grow_receive_buffer(socket, options.receive_buffer)
+        .map_err(refused("set the receive buffer"))?;
+    Ok(options.coalescing
+        && sys::set_option(socket.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 1).is_ok())
 }
 
 /// Opens a socket that receives on the port of a group, which it has joined on the interface of our
@@ -231,6 +256,13 @@ pub(super) fn can_segment(socket: &Socket) -> bool {
     sys::set_option(socket.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, 0).is_ok()
 }
 
+/// Gives a socket the traffic class of what it sends from now on.
+pub(super) fn set_traffic_class(socket: &Socket, traffic_class: u8) -> io::Result<()> {
+    let ipv6 = socket.domain()? == Domain::IPV6;
+    let (level, name) = traffic_class_option(ipv6);
+    sys::set_option(socket.as_fd(), level, name, traffic_class.into())
+}
+
 fn next_send_socket(
     options: &UdpOptions,
     ports: &mut impl Iterator<Item = u16>,
@@ -240,12 +272,7 @@ fn next_send_socket(
     let refused = |action| move |error| UdpError::System { action, address, error };
     sys::discard_arrivals(socket.as_fd()).map_err(refused("close a sending socket to arrivals"))?;
     super::group::prepare_sender(options, &socket).map_err(|error| group_error(options, error))?;
-    // A smaller buffer than asked for only means that the kernel refuses sends earlier.
-    if sys::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, SEND_BUFFER as i32)
-        .is_err()
-    {
-        socket.set_send_buffer_size(SEND_BUFFER).map_err(refused("set the send buffer"))?;
-    }
+    grow_send_buffer(&socket).map_err(refused("set the send buffer"))?;
     super::icmp::ask_for_errors(socket.as_fd(), address.is_ipv6())
         .map_err(refused("ask for ICMP errors"))?;
     for port in ports {
@@ -295,6 +322,15 @@ fn grow_receive_buffer(socket: &Socket, bytes: usize) -> io::Result<()> {
     match sys::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, value) {
         Ok(()) => Ok(()),
         Err(_) => socket.set_recv_buffer_size(value as usize),
+    }
+}
+
+/// A smaller buffer than asked for only means that the kernel refuses sends earlier.
+fn grow_send_buffer(socket: &Socket) -> io::Result<()> {
+    let forced = libc::SO_SNDBUFFORCE;
+    match sys::set_option(socket.as_fd(), libc::SOL_SOCKET, forced, SEND_BUFFER as libc::c_int) {
+        Ok(()) => Ok(()),
+        Err(_) => socket.set_send_buffer_size(SEND_BUFFER),
     }
 }
 

@@ -18,6 +18,12 @@ const BUFFER: usize = 65_536;
 const STRIDE: usize = BUFFER + 17 * 64;
 /// Datagrams that a call asks for when little is waiting or they are large.
 const FEW: usize = 4;
+/// Datagrams that a call asks for when nothing was waiting: looking for a second one takes longer
+/// than it is likely to be there, and whoever waits for the first one waits for that, too.
+const ONE: usize = 1;
+/// So many calls in a row for one datagram that find one say that more is waiting: a message and an
+/// acknowledgement often come together.
+const OFTEN: u32 = 3;
 /// Bytes that shall lie in the nearest cache between a call and the look at them.
 const MUCH: usize = 64 * 1024;
 
@@ -30,6 +36,8 @@ pub(super) struct ReceiveBatch {
     bytes: Box<[u8]>,
     /// What the next call asks for: the more, the more small datagrams were waiting.
     appetite: usize,
+    /// Calls for one datagram that found one, without one in between that found none.
+    ones: u32,
 }
 
 // SAFETY: the raw pointers in headers and vectors point into the other boxes of the same value,
@@ -65,6 +73,7 @@ impl ReceiveBatch {
             controls: vec![Control::new(); BATCH].into(),
             bytes: vec![0; BATCH * STRIDE].into(),
             appetite: FEW,
+            ones: 0,
         }
     }
 
@@ -74,6 +83,9 @@ impl ReceiveBatch {
     /// What the kernel answers; `WouldBlock` when nothing waits.
     fn receive(&mut self, socket: BorrowedFd<'_>, wanted: usize) -> io::Result<usize> {
         let wanted = wanted.min(BATCH);
+        if wanted == ONE {
+            return self.receive_one(socket, false);
+        }
         self.prepare(wanted);
         // SAFETY: `prepare` has pointed the first `wanted` headers at memory of this value that
         // nothing else uses during the call.
@@ -89,15 +101,37 @@ impl ReceiveBatch {
         usize::try_from(result).map_err(|_| io::Error::last_os_error())
     }
 
-    /// Receives up to `wanted` datagrams, or fewer; 0 when none waits. Also tells whether more may
-    /// be waiting.
+    /// Receives one datagram, on a shorter way through the kernel; with `waits` for as long as the
+    /// socket does. Returns how many, as [`Self::receive`].
+    ///
+    /// # Errors
+    /// As [`Self::receive`].
+    pub(super) fn receive_one(&mut self, socket: BorrowedFd<'_>, waits: bool) -> io::Result<usize> {
+        self.prepare(ONE);
+        let header = &mut self.headers[0];
+        let flags = if waits { 0 } else { libc::MSG_DONTWAIT };
+        // SAFETY: `prepare` has pointed the first header at memory of this value that nothing else
+        // uses during the call.
+        let result = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header.msg_hdr, flags) };
+        header.msg_len = u32::try_from(result).map_err(|_| io::Error::last_os_error())?;
+        Ok(ONE)
+    }
+
+    /// Receives up to `wanted` datagrams, or fewer; 0 when none waits. Also tells whether more are
+    /// likely to be waiting.
     pub(super) fn fetch(&mut self, socket: BorrowedFd<'_>, wanted: usize) -> (usize, bool) {
         let wanted = wanted.min(self.appetite);
         let count = self.fetch_all(socket, wanted);
         let bytes: usize = self.headers[..count].iter().map(|header| header.msg_len as usize).sum();
         let is_full = count == wanted;
-        self.appetite = if is_full && bytes < MUCH { BATCH } else { FEW };
-        (count, is_full)
+        self.ones = if count == ONE && wanted == ONE { self.ones + 1 } else { 0 };
+        self.appetite = match count {
+            0 => ONE,
+            ONE if wanted == ONE && self.ones < OFTEN => ONE,
+            _ if wanted > ONE && is_full && bytes < MUCH => BATCH,
+            _ => FEW,
+        };
+        (count, is_full && wanted > ONE)
     }
 
     fn fetch_all(&mut self, socket: BorrowedFd<'_>, wanted: usize) -> usize {

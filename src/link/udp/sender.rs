@@ -19,9 +19,20 @@ pub(super) struct Sender {
     pub(super) sockets: Vec<Socket>,
     /// The source port of each socket.
     pub(super) ports: Vec<u16>,
+    /// The traffic class of each socket.
+    classes: Vec<SocketClass>,
     pub(super) batch: SendBatch,
     pub(super) cut: Cut,
     notices: Notices,
+}
+
+/// The traffic class that a socket gives to datagrams beside which no other one is told. Telling it
+/// takes the kernel a tenth of what a small datagram takes.
+#[derive(Clone, Copy, Debug, Default)]
+struct SocketClass {
+    set: u8,
+    /// That of the last flush's first datagram.
+    last: u8,
 }
 
 /// What to do about a message that the kernel did not take.
@@ -65,7 +76,24 @@ impl Sender {
             open::send_sockets(options)?.into_iter().unzip();
         let by_kernel = options.segmentation && sockets.iter().all(open::can_segment);
         let cut = if by_kernel { Cut::ByKernel } else { Cut::ByUs };
-        Ok(Self { sockets, ports, batch: SendBatch::new(), cut, notices: Notices::default() })
+        let classes = vec![SocketClass::default(); sockets.len()];
+        let (batch, notices) = (SendBatch::new(), Notices::default());
+        Ok(Self { sockets, ports, classes, batch, cut, notices })
+    }
+
+    /// The socket's own traffic class follows what is sent, once it is the same two times.
+    fn settle_class(&mut self, socket: usize, first: usize) -> u8 {
+        let class = &mut self.classes[socket];
+        if let Some(wanted) = self.batch.traffic_class(socket, first) {
+            if wanted != class.set
+                && wanted == class.last
+                && open::set_traffic_class(&self.sockets[socket], wanted).is_ok()
+            {
+                class.set = wanted;
+            }
+            class.last = wanted;
+        }
+        class.set
     }
 
     /// The socket that sends from a port.
@@ -114,7 +142,8 @@ impl Sender {
         first: usize,
         statistics: &mut LinkStatistics,
     ) -> Option<usize> {
-        let messages = self.batch.build(socket, first);
+        let class = self.settle_class(socket, first);
+        let messages = self.batch.build(socket, first, class);
         let (mut next, mut tries) = (0, 0);
         while next < messages {
             match self.batch.send(self.sockets[socket].as_fd(), next) {

@@ -8,18 +8,18 @@ proptest! {
     #[test]
     fn what_is_written_is_found(
         ipv6 in any::<bool>(),
-        traffic_class in any::<u8>(),
+        traffic_class in proptest::option::of(any::<u8>()),
         segment in proptest::option::of(any::<u16>()),
         before in any::<[u8; Control::SIZE]>(),
     ) {
         let mut control = Control { bytes: before, used: 77 };
         control.write(ipv6, traffic_class, segment);
         let used = control.used();
-        let (level, kind) = traffic_class_message(ipv6);
-        let class = i32::from(traffic_class).to_ne_bytes();
-        prop_assert_eq!(control.find(used, level, kind), Some(&class[..]));
-        prop_assert_eq!(control.read(used).traffic_class, traffic_class);
-        let (other, other_kind) = traffic_class_message(!ipv6);
+        let (level, kind) = traffic_class_option(ipv6);
+        let class = traffic_class.map(|class| i32::from(class).to_ne_bytes());
+        prop_assert_eq!(control.find(used, level, kind), class.as_ref().map(|class| &class[..]));
+        prop_assert_eq!(control.read(used).traffic_class, traffic_class.unwrap_or(0));
+        let (other, other_kind) = traffic_class_option(!ipv6);
         prop_assert_eq!(control.find(used, other, other_kind), None);
         let found = control.find(used, libc::SOL_UDP, libc::UDP_SEGMENT).map(<[u8]>::to_vec);
         prop_assert_eq!(found, segment.map(|segment| segment.to_ne_bytes().to_vec()));
