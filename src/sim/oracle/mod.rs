@@ -174,6 +174,7 @@ impl Oracle {
         for side in [queue, peer] {
             self.grants.disconnected(side, self.now);
         }
+        self.check_claimed()?;
         self.finish_queue(queue)?;
         self.finish_queue(peer)
     }
@@ -186,6 +187,12 @@ impl Oracle {
     /// Whether every memory has, where anything under way may write, the bytes that it may have.
     pub fn check_claimed(&mut self) -> Result<(), Violation> {
         self.memories.iter_mut().try_for_each(MemoryModel::check_claimed)
+    }
+
+    /// Nothing of `queue`'s failed operations can arrive any more, and what may be there was just
+    /// found right.
+    fn settle_abandoned(&mut self, queue: QueueId) {
+        self.memories.iter_mut().for_each(|memory| memory.settle_abandoned(queue));
     }
 
     /// Nothing is under way: every word's history must make sense.
@@ -561,10 +568,9 @@ impl Oracle {
         Ok(())
     }
 
+    /// What may be there was just found right.
     fn finish_queue(&mut self, queue: QueueId) -> Result<(), Violation> {
-        for memory in &mut self.memories {
-            memory.settle_abandoned(queue)?;
-        }
+        self.settle_abandoned(queue);
         let this = &self.queues[queue.0];
         let (sends, receives) = (this.sends.len(), this.receives.len());
         if sends > 0 || (receives > 0 && this.stopped) {

@@ -90,9 +90,8 @@ impl World {
         if !self.unacked.iter().all(is_empty) {
             return Ok(());
         }
-        for number in 0..self.unacked.len() {
-            self.oracle.close_unacked(self.unacked[number].id)?;
-        }
+        let queues: Vec<_> = self.unacked.iter().map(|end| end.id).collect();
+        self.oracle.close_unacked(&queues)?;
         self.stage = Stage::Over;
         Ok(())
     }

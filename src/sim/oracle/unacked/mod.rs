@@ -134,16 +134,21 @@ impl Oracle {
         if awaited && all_intact { self.check_writes(queue) } else { Ok(()) }
     }
 
-    /// It is empty, and nothing that was sent to it is under way.
-    pub fn close_unacked(&mut self, queue: UnackedId) -> Result<(), Violation> {
+    /// They are empty, and nothing that was sent to them is under way.
+    pub fn close_unacked(&mut self, queues: &[UnackedId]) -> Result<(), Violation> {
+        self.check_claimed()?;
+        queues.iter().try_for_each(|queue| self.finish_unacked(*queue))
+    }
+
+    fn finish_unacked(&mut self, queue: UnackedId) -> Result<(), Violation> {
         let this = &self.unacked[queue.0];
         let (sends, receives) = (this.sends.len(), this.receives.len());
         if sends + receives > 0 {
             let text = format!("{queue}: {sends} send and {receives} receive requests never ended");
             return Err(Violation::new(Rule::Completion, text));
         }
-        let claimant = queue.claimant();
-        self.memories.iter_mut().try_for_each(|memory| memory.settle_abandoned(claimant))
+        self.settle_abandoned(queue.claimant());
+        Ok(())
     }
 
     fn unacked_send_completed(
