@@ -28,8 +28,8 @@ pub(super) const GRANT: usize = 8192;
 const BINDABLE: Access = Access::LOCAL_WRITE.union(Access::MW_BIND);
 /// Bytes of a new memory that are filled at a time.
 const FILL: usize = 4096;
-/// Entries of a completion queue: enough for everything that is outstanding at a time.
-const COMPLETIONS: u32 = 4096;
+/// Entries of a completion queue, at least and at most.
+const COMPLETIONS: (u32, u32) = (64, 4096);
 
 /// A memory of which `size` bytes between two guards are registered. What lies behind the second
 /// guard is not of this run.
@@ -170,7 +170,9 @@ impl Node {
         let next_base = maker.next_base;
         engine.deregister(stale.keys.local).expect("it was just registered");
         let plans = &scenario.nodes[number].completion_queues;
-        let queues = plans.iter().map(|polling| completions(&mut engine, *polling)).collect();
+        let entries = completion_entries(scenario, number);
+        let queues = plans.iter().map(|polling| completions(&mut engine, entries, *polling));
+        let queues = queues.collect();
         Self {
             engine,
             domain,
@@ -268,8 +270,23 @@ fn limits(ends: u32) -> Limits {
     }
 }
 
-fn completions(engine: &mut Engine, polling: Polling) -> Completions {
-    let queue = engine.create_completion_queue(COMPLETIONS).expect("the limits allow it");
+/// Entries of each of a node's completion queues: twice everything that can be outstanding on the
+/// node. More would have to be made and cleared for each run; less would be an overrun, which no run
+/// may have.
+fn completion_entries(scenario: &Scenario, node: usize) -> u32 {
+    let ends = scenario.connections.iter().flat_map(|connection| &connection.ends);
+    let ends = ends.filter(|end| end.node == node);
+    let of_ends: u32 = ends.map(|end| end.depth + end.receive_depth).sum();
+    let farewells = scenario.unacked.len() as u32;
+    let unacked = scenario.unacked.iter().filter(|plan| plan.node == node);
+    let of_unacked: u32 = unacked.map(|plan| plan.depth + plan.receive_depth + farewells).sum();
+    let shared = scenario.shared.as_ref().map_or(0, |shared| shared.requests_of(node));
+    let (least, most) = COMPLETIONS;
+    (2 * (of_ends + of_unacked + shared)).clamp(least, most)
+}
+
+fn completions(engine: &mut Engine, entries: u32, polling: Polling) -> Completions {
+    let queue = engine.create_completion_queue(entries).expect("the limits allow it");
     let told = Arc::new(AtomicU64::new(0));
     queue.set_notifier(Box::new(Bell(Arc::clone(&told))));
     Completions { queue, polling, is_armed: false, told, told_before: 0 }

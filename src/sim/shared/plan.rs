@@ -122,6 +122,13 @@ impl SharedPlan {
         senders + if node == self.node { self.links.len() } else { 0 }
     }
 
+    /// How many requests can be outstanding on this node.
+    pub(in super::super) fn requests_of(&self, node: usize) -> u32 {
+        let senders = self.links.iter().filter(|link| link.node == node);
+        let receives: u32 = self.queues.iter().map(|queue| queue.depth).sum();
+        senders.map(|link| link.depth).sum::<u32>() + if node == self.node { receives } else { 0 }
+    }
+
     /// Whether some request is wrong, or some receiver stops, on purpose.
     pub(in super::super) fn breaks(&self) -> bool {
         let breaks = |link: &LinkPlan| {
