@@ -94,16 +94,22 @@ impl Notify for Bell {
     }
 }
 
-/// When something of a node is next; of several at a time, what was decided first comes first.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Due {
-    pub(super) at: Instant,
-    pub(super) entry: u64,
-}
+/// When something is next; of several at a time, what was decided first comes first. Time and number
+/// of the decision are one number, so that one comparison tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Due(u128);
 
 impl Due {
     /// Nothing is to come.
-    pub(super) const NEVER: Self = Self { at: Instant::NEVER, entry: u64::MAX };
+    pub(super) const NEVER: Self = Self(u128::MAX);
+
+    pub(super) const fn new(at: Instant, entry: u64) -> Self {
+        Self((at.as_nanos() as u128) << 64 | entry as u128)
+    }
+
+    pub(super) const fn at(self) -> Instant {
+        Instant::from_nanos((self.0 >> 64) as u64)
+    }
 }
 
 /// See the module's text.

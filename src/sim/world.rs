@@ -9,7 +9,7 @@
 //!
 //! The engine cannot tell it from the real world: it is given the same turns through the same port.
 
-use std::cmp::Reverse;
+use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
 
 use crate::engine::{Counter, Effects, PortCapabilities, SourcePorts};
@@ -38,7 +38,7 @@ const SILENCE: u64 = 2 * SECOND;
 const EVENT_LIMIT: u64 = 4_000_000;
 
 /// What is on the calendar.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
     Arrival(usize),
     /// Of these two, and of each node, only the next one is kept, and not on the calendar.
@@ -61,6 +61,33 @@ pub(super) enum Event {
     EndFaults,
 }
 
+/// An event on the calendar. The greatest is the one that is due first, and no two are due alike, so
+/// that what they are need not be compared.
+struct Entry {
+    due: Due,
+    event: Event,
+}
+
+impl Ord for Entry {
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.due.cmp(&self.due)
+    }
+}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.due == other.due
+    }
+}
+
+impl Eq for Entry {}
+
 /// What a connection is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
@@ -77,7 +104,7 @@ pub(super) enum Phase {
 pub(super) struct World {
     pub(super) scenario: Scenario,
     pub(super) now: Instant,
-    calendar: BinaryHeap<Reverse<(Instant, u64, Event)>>,
+    calendar: BinaryHeap<Entry>,
     /// How often anything was put on it: what comes first at a time was put there first.
     entries: u64,
     /// Room for bytes.
@@ -339,52 +366,56 @@ impl World {
 
     pub(super) fn put(&mut self, at: Instant, event: Event) {
         self.entries += 1;
-        self.calendar.push(Reverse((at, self.entries, event)));
+        self.calendar.push(Entry { due: Due::new(at, self.entries), event });
     }
 
     /// Takes what is next: from the calendar, or of what nodes wait for, which changes with nearly
     /// every packet.
     fn next_event(&mut self) -> Option<(Instant, Event)> {
-        let first = self.calendar.peek().map(|Reverse(first)| *first);
-        let mut next = first.unwrap_or((Instant::NEVER, u64::MAX, Event::EndFaults));
+        let first = self.calendar.peek();
+        let mut due = first.map_or(Due::NEVER, |first| first.due);
+        let mut event = first.map_or(Event::EndFaults, |first| first.event);
         for (number, node) in self.nodes.iter().enumerate() {
-            let (turn, application) = (node.turn_at, node.application_at);
-            let turn = (turn.at, turn.entry, Event::Turn(number));
-            let application = (application.at, application.entry, Event::Application(number));
-            next = next.min(turn).min(application);
+            if node.turn_at < due {
+                (due, event) = (node.turn_at, Event::Turn(number));
+            }
+            if node.application_at < due {
+                (due, event) = (node.application_at, Event::Application(number));
+            }
         }
-        let (at, _, event) = next;
+        if due.at() == Instant::NEVER {
+            return None;
+        }
         match event {
-            _ if at == Instant::NEVER => return None,
             Event::Turn(node) => self.nodes[node].turn_at = Due::NEVER,
             Event::Application(node) => self.nodes[node].application_at = Due::NEVER,
             _ => drop(self.calendar.pop()),
         }
-        Some((at, event))
+        Some((due.at(), event))
     }
 
     /// The engine's next turn is at this time and no other.
     fn set_turn(&mut self, node: usize, at: Instant) {
-        if self.nodes[node].turn_at.at != at {
+        if self.nodes[node].turn_at.at() != at {
             self.nodes[node].turn_at = self.due(at);
         }
     }
 
     fn due(&mut self, at: Instant) -> Due {
         self.entries += 1;
-        if at == Instant::NEVER { Due::NEVER } else { Due { at, entry: self.entries } }
+        if at == Instant::NEVER { Due::NEVER } else { Due::new(at, self.entries) }
     }
 
     /// The engine's next turn is at this time or before.
     pub(super) fn turn_by(&mut self, node: usize, at: Instant) {
-        if at < self.nodes[node].turn_at.at {
+        if at < self.nodes[node].turn_at.at() {
             self.set_turn(node, at);
         }
     }
 
     /// The application runs at this time or before.
     pub(super) fn run_application_at(&mut self, node: usize, at: Instant) {
-        if at < self.nodes[node].application_at.at {
+        if at < self.nodes[node].application_at.at() {
             self.nodes[node].application_at = self.due(at);
         }
     }
