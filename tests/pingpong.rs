@@ -3,10 +3,11 @@
 mod common;
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::Output;
 
 use common::program::{Folder, Running, assert_success, json, status, stderr, stdout, uroce};
+use socket2::{Domain, Socket, Type};
 
 /// A TCP port that was free a moment ago.
 fn free_port() -> String {
@@ -131,7 +132,10 @@ fn a_port_in_use_and_a_missing_server_are_told() {
     assert_eq!(status(&output), 2);
     let text = stderr(&output);
     assert!(text.contains(&port) && text.contains("another one with --port"), "{text}");
-    drop(listener);
+    // Bound, so that no other test gets it, but nobody listens.
+    let silent = Socket::new(Domain::IPV6, Type::STREAM, None).unwrap();
+    silent.bind(&SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)).into()).unwrap();
+    let port = silent.local_addr().unwrap().as_socket().unwrap().port().to_string();
     let output =
         Running::start(uroce(&["pingpong", "-d", "lo", "-p", &port, "localhost"])).finish();
     assert_eq!(status(&output), 2);

@@ -27,6 +27,8 @@ pub struct TurnReport {
 
 /// From one question what ICMP has told to the next at least.
 const ASK_PORT: u64 = MILLISECOND;
+/// Packets that a turn sends before it receives: bursts until there are so many.
+const FIRST: usize = 2;
 
 /// Packets in a row that name the same queue pair, or none that exists.
 #[derive(Default)]
@@ -44,12 +46,13 @@ impl Engine {
     /// each direction.
     ///
     /// One burst of what was posted goes out before anything is received: whoever waits for it
-    /// should not wait for that too.
+    /// should not wait for that too. If it is one packet a second one may go with it in the same call,
+    /// often the acknowledgement of what the application has answered.
     pub fn turn(&mut self, now: Instant, port: &mut dyn Port, budget: usize) -> TurnReport {
         self.turn += 1;
         let rung = self.take_doorbells(now);
         self.release_held();
-        let mut sent = if rung && self.has_ready() { self.transmit(now, port, 2) } else { 0 };
+        let mut sent = if rung && self.has_ready() { self.transmit(now, port, FIRST) } else { 0 };
         self.pressed = port.is_pressed();
         let received = port.receive(budget, &mut |burst| self.handle_burst(now, burst));
         self.note_unreachable(now, port);
@@ -356,6 +359,9 @@ impl Engine {
             return Some(burst);
         }
         while let Some(pair) = self.ready.pop() {
+            if self.rests(pair) {
+                continue;
+            }
             let identification = self.identification;
             let burst = self.with_pair(pair, now, |pair, ctx| {
                 pair.poll_transmit(ctx, slot, rules, identification)
@@ -367,6 +373,13 @@ impl Engine {
             }
         }
         None
+    }
+
+    /// Whether a listed queue pair has nothing to send after all, which is seen much faster than by
+    /// asking it for a burst: after the last one of a message, and after an acknowledgement.
+    fn rests(&mut self, slot: u32) -> bool {
+        let pair = self.pairs.get_mut(slot as usize).and_then(Option::as_mut);
+        pair.is_none_or(|pair| pair.rests())
     }
 
     fn has_ready(&self) -> bool {

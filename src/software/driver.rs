@@ -41,6 +41,8 @@ const LONG_TURN: usize = 16;
 const SPIN: u64 = 50 * MICROSECOND;
 /// Turns that one call runs at most.
 const ROUNDS: usize = 4;
+/// Turns that a control call runs at most as long as they receive something.
+const LOOKS: usize = 32;
 
 /// The device was opened by the process that this one was forked from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -119,6 +121,9 @@ impl Driver {
 
     /// Calls `change` with the lock held, then runs a turn and everything that it caused.
     ///
+    /// What has arrived before is behind it then: a queue pair that is reset and connected anew gets no
+    /// message that was sent to the old one.
+    ///
     /// Turns keep out while control calls wait, so that these come to their turn. Where threads make
     /// one such call after another, there may always be one that waits; then a call runs a turn
     /// before it gives the lock to the next.
@@ -142,7 +147,7 @@ impl Driver {
         });
         Ok(changed.then_run(|| {
             self.finish(Outcome::Done, &mut effects);
-            self.assist(false);
+            self.run_turns(LOOKS, false);
         }))
     }
 
@@ -154,8 +159,11 @@ impl Driver {
         }
         let mut effects = Effects::default();
         let settled = self.turns.control(|core| {
-            let more = |_: &usize| self.turn(core, clock::now(), &mut effects).report.more;
-            let _ = (0..ROUNDS).take_while(more).count();
+            let more = |_: &usize| {
+                let report = self.turn(core, clock::now(), &mut effects).report;
+                report.more || report.received > 0
+            };
+            let _ = (0..LOOKS).take_while(more).count();
         });
         settled.then_run(|| {
             self.finish(Outcome::Done, &mut effects);
@@ -167,13 +175,24 @@ impl Driver {
     /// The application's call runs a bounded number of turns if the lock is free; `polling`: it
     /// will be back soon.
     pub(super) fn assist(&self, polling: bool) {
-        if !self.is_ours() {
-            return;
+        if self.is_ours() {
+            self.run_turns(1, polling);
         }
+    }
+
+    /// As [`Self::assist`]; each time, up to `looks` turns as long as they receive something.
+    fn run_turns(&self, looks: usize, polling: bool) {
         let mut effects = Effects::default();
         let outcome = self.turns.run(ROUNDS, |core| {
-            let now = clock::now();
-            let turn = self.assisting_turn(core, now, &mut effects);
+            let mut now = clock::now();
+            let mut turn = self.assisting_turn(core, now, &mut effects);
+            for _ in 1..looks {
+                if turn.report.received == 0 {
+                    break;
+                }
+                now = clock::now();
+                turn = self.assisting_turn(core, now, &mut effects);
+            }
             let is_long = turn.report.received + turn.report.sent >= LONG_TURN;
             self.note_presence(if is_long { clock::now() } else { now }, polling);
         });

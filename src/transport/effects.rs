@@ -189,6 +189,9 @@ impl Effects {
 
     /// Calls the notifiers and wakes waiting tasks. Outside all locks. Events stay.
     pub fn notify(&mut self) {
+        if self.notifications.is_empty() && self.wakes.is_empty() {
+            return;
+        }
         for queue in self.notifications.drain(..) {
             queue.notify();
         }

@@ -115,6 +115,15 @@ impl SendingHalf {
         }
     }
 
+    /// Whether everything that was posted has been sent, and nothing shall be sent again.
+    #[inline]
+    pub(crate) fn is_idle(&self, base: &Base) -> bool {
+        match self {
+            Self::Acknowledged(requester) => requester.is_idle(base),
+            Self::Unacknowledged(sender) => sender.is_idle(base),
+        }
+    }
+
     /// The retries that are left follow a change of their numbers.
     pub(crate) fn reload_retries(&mut self, base: &Base) {
         if let Self::Acknowledged(requester) = self {

@@ -476,6 +476,15 @@ impl QueuePair {
         self.base.target = Target::Own;
     }
 
+    /// Whether there is nothing to send, and will not be before something else happens to the queue
+    /// pair. Then it does not matter any more what went last.
+    #[inline]
+    pub(crate) fn rests(&mut self) -> bool {
+        let rests = self.sending.is_idle(&self.base) && !self.receiving.owes_reply();
+        self.requested_last &= !rests;
+        rests
+    }
+
     /// Whether a reply is owed that may leave as soon as the application had its chance.
     pub(crate) fn holds_reply(&self) -> bool {
         let is_paced = self.pacer.holds() && self.receiving.owes_payload();

@@ -214,7 +214,7 @@ impl Ends {
         let offset = RECEIVES + completion.id as usize * SLOT + before;
         let length = completion.length as usize - before;
         let id = read_message(&self.ends[side].memory.to_vec(offset, length).unwrap());
-        assert_eq!(id.life, self.life, "a message of an earlier life");
+        assert_eq!(id.life, self.life, "a message of an earlier life, {kind:?}");
         Id { step: Step::Send as u8, ..id }
     }
 

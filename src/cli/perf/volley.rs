@@ -3,13 +3,14 @@
 use uroce::verbs::{Completion, Payload, SendFlags, SendOperation, SendRequest};
 
 use super::PerfArgs;
-use super::asker::BATCH;
 use super::end::End;
 use super::plan::Operation;
 use crate::cli::output::Failure;
 
 /// Receives and sends of this one queue pair count.
 pub(super) const PAIR: usize = 0;
+/// Completions that are taken at once: hardly ever is there more than one.
+const FEW: usize = 8;
 /// The number that receives have; sends have their round's.
 pub(super) const RECEIVE: u64 = u64::MAX;
 
@@ -56,7 +57,7 @@ impl Volley {
 
     /// Takes what has completed without waiting. Returns how many did.
     pub(super) fn poll(&mut self, args: &PerfArgs, end: &End) -> Result<usize, Failure> {
-        let mut batch = [Completion::default(); BATCH];
+        let mut batch = [Completion::default(); FEW];
         let count = end.completions.poll(&mut batch)?;
         batch[..count].iter().try_for_each(|completion| self.take(args, end, completion))?;
         Ok(count)

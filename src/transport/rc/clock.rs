@@ -20,9 +20,10 @@ const MAX_PROBE: u64 = SECOND;
 pub(super) struct RetryClock {
     retries_left: u8,
     rnr_left: u8,
-    probe_at: Option<Instant>,
-    ack_timeout_at: Option<Instant>,
-    rnr_until: Option<Instant>,
+    probe: Timer,
+    ack_timeout: Timer,
+    /// The pause after RNR.
+    pause: Timer,
     /// Doublings of the probe interval since a round trip was last measured. Progress alone does
     /// not reset it: on a path that is slower than the interval every packet is sent again, nothing
     /// can be measured, and only a longer interval ends that (Karn's rule).
@@ -43,6 +44,35 @@ pub(super) struct RetryClock {
     pub(super) attempt: Attempt,
     /// The peer has acknowledged something.
     pub(super) acknowledged: bool,
+}
+
+/// When something is due: never, unless it runs. An `Option` would be larger, and slower to compare.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Timer(Instant);
+
+impl Default for Timer {
+    fn default() -> Self {
+        Self(Instant::NEVER)
+    }
+}
+
+impl Timer {
+    fn runs(self) -> bool {
+        self != Self::default()
+    }
+
+    /// Whether it is due; then it runs no more.
+    fn take_due(&mut self, now: Instant) -> bool {
+        let is_due = self.0 <= now;
+        if is_due {
+            self.stop();
+        }
+        is_due
+    }
+
+    fn stop(&mut self) {
+        *self = Self::default();
+    }
 }
 
 /// What happened since the peer last acknowledged something.
@@ -155,7 +185,7 @@ impl RetryClock {
 
     /// Whether time forbids sending.
     pub(super) fn may_send(&self, at_oldest: bool) -> Result<(), Blocked> {
-        if self.rnr_until.is_some() {
+        if self.pause.runs() {
             Err(Blocked::ReceiverNotReady)
         } else if self.probing && !(at_oldest && self.repetition != Repetition::Out) {
             Err(Blocked::Probing)
@@ -175,7 +205,7 @@ impl RetryClock {
         if measured && self.sample.sent == Instant::NEVER {
             self.sample = Sample { psn, sent: ctx.now };
         }
-        if self.ack_timeout_at.is_none() && self.probe_at.is_none() {
+        if !self.ack_timeout.runs() && !self.probe.runs() {
             if self.attempt.tries == 0 {
                 self.attempt.since = ctx.now;
             }
@@ -186,12 +216,17 @@ impl RetryClock {
     /// Starts both timers anew.
     fn arm(&mut self, base: &Base, ctx: &Context<'_>) {
         self.arm_probe(base, ctx);
-        self.ack_timeout_at = ack_timeout(&base.attributes).map(|timeout| ctx.now + timeout);
+        self.arm_ack_timeout(base, ctx);
+    }
+
+    fn arm_ack_timeout(&mut self, base: &Base, ctx: &Context<'_>) {
+        let timeout = ack_timeout(&base.attributes);
+        self.ack_timeout = timeout.map_or_else(Timer::default, |timeout| Timer(ctx.now + timeout));
     }
 
     fn arm_probe(&mut self, base: &Base, ctx: &Context<'_>) {
         if base.peer.is_some() {
-            self.probe_at = Some(ctx.now + self.probe_interval(base, ctx));
+            self.probe = Timer(ctx.now + self.probe_interval(base, ctx));
         }
     }
 
@@ -206,7 +241,7 @@ impl RetryClock {
         self.reload(base);
         self.probing = false;
         self.forget_repetition();
-        self.rnr_until = None;
+        self.pause.stop();
         self.stepped_back_at = None;
         self.acknowledged = true;
         let tries = u32::from(waiting);
@@ -228,8 +263,8 @@ impl RetryClock {
 
     /// No timer runs.
     pub(super) fn stop(&mut self) {
-        self.probe_at = None;
-        self.ack_timeout_at = None;
+        self.probe.stop();
+        self.ack_timeout.stop();
     }
 
     /// No timer runs and nothing is awaited.
@@ -266,7 +301,7 @@ impl RetryClock {
             let wait = path.map_or(0, |path| path.answer_time(asked == Asked::Explicit));
             ctx.now - at >= wait || !oldest.is_before(highest)
         });
-        self.rnr_until.is_none() && self.stepped_back_at != Some(oldest) && answerable
+        !self.pause.runs() && self.stepped_back_at != Some(oldest) && answerable
     }
 
     /// Uses up a retry. Returns whether there was one.
@@ -347,11 +382,11 @@ impl RetryClock {
 
     /// The local ACK timeout runs anew.
     pub(super) fn restart_ack_timeout(&mut self, base: &Base, ctx: &Context<'_>) {
-        self.ack_timeout_at = ack_timeout(&base.attributes).map(|timeout| ctx.now + timeout);
+        self.arm_ack_timeout(base, ctx);
     }
 
     pub(super) fn is_pausing(&self) -> bool {
-        self.rnr_until.is_some()
+        self.pause.runs()
     }
 
     /// Uses up a receiver-not-ready retry, unless there is no limit (7). Returns whether there was
@@ -372,29 +407,21 @@ impl RetryClock {
         self.backoff = 0;
         self.attempt.pause = pause;
         self.probing = false;
-        self.rnr_until = Some(until);
+        self.pause = Timer(until);
     }
 
     /// When something will be due.
     pub(super) fn deadline(&self) -> Instant {
-        [self.probe_at, self.ack_timeout_at, self.rnr_until]
-            .into_iter()
-            .flatten()
-            .min()
-            .unwrap_or(Instant::NEVER)
+        self.probe.min(self.ack_timeout).min(self.pause).0
     }
 
     /// What is due now; it counts as handled.
     pub(super) fn take_due(&mut self, now: Instant) -> Due {
-        let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
-        if due(self.rnr_until) {
-            self.rnr_until = None;
+        if self.pause.take_due(now) {
             Due::RnrOver
-        } else if due(self.ack_timeout_at) {
-            self.ack_timeout_at = None;
+        } else if self.ack_timeout.take_due(now) {
             Due::AckTimeout
-        } else if due(self.probe_at) {
-            self.probe_at = None;
+        } else if self.probe.take_due(now) {
             Due::Probe
         } else {
             Due::Nothing

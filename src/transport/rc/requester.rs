@@ -166,6 +166,14 @@ impl Requester {
         self.outstanding.is_empty()
     }
 
+    /// Whether everything that was posted has been sent, and nothing shall be sent again.
+    #[inline]
+    pub(crate) fn is_idle(&self, base: &Base) -> bool {
+        self.next == self.end
+            && self.next_position == base.queues.send.head()
+            && !self.clock.must_repeat()
+    }
+
     /// Whether packets are unacknowledged.
     pub(super) fn is_waiting(&self) -> bool {
         self.oldest != self.highest

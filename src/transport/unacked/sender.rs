@@ -68,6 +68,12 @@ impl Sender {
         self.sending.is_none()
     }
 
+    /// Whether everything that was posted has been sent.
+    #[inline]
+    pub(crate) fn is_idle(&self, base: &Base) -> bool {
+        self.sending.is_none() && self.next_position == base.queues.send.head()
+    }
+
     pub(crate) fn due_failure(&self) -> Option<CompletionStatus> {
         self.failure
     }
