@@ -142,6 +142,7 @@ impl Victim {
         let most = self.most_sent(usize::from(count));
         let sent = self.turns();
         assert!(sent <= most, "{sent} packets for {count}, {most} at most");
+        self.note_waiting(usize::from(count));
     }
 
     /// Turns until nothing moves. Returns how many packets went out.

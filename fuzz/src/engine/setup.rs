@@ -65,6 +65,8 @@ pub(super) struct Victim {
     pub(super) posts: Posts,
     /// PSNs of what went out last.
     pub(super) recent: Vec<u32>,
+    /// Packets that have come and whose answers may wait for the pace.
+    pub(super) waiting: usize,
     all: QueuePairAttributes,
 }
 
@@ -128,6 +130,7 @@ impl Victim {
             now: Instant::ZERO,
             posts: Posts::default(),
             recent: Vec::new(),
+            waiting: 0,
             all,
         };
         let state = match role {

@@ -31,7 +31,13 @@ impl Victim {
     /// or goes again: it may have waited for credit, for an answer, or for the pace.
     pub(super) fn most_sent(&self, received: usize) -> usize {
         let read = GRANTED.len() / self.mtu.bytes();
-        received * (read + 2) + 2 * self.posts.packets() + 2
+        (self.waiting + received) * (read + 2) + 2 * self.posts.packets() + 2
+    }
+
+    /// So many packets have come. Where congestion has been told their answers may go later.
+    pub(super) fn note_waiting(&mut self, received: usize) {
+        let rate = self.engine.flow_rate(self.now, self.queues.number()).expect("it exists");
+        self.waiting = if rate.is_some() { self.waiting + received } else { 0 };
     }
 
     /// The queue pair's error ends all requests.
