@@ -135,7 +135,8 @@ fn socket_name(address: IpAddr, what: &str) -> io::Result<SockAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::{Duration, Instant};
+    use crate::software::clock;
+    use crate::time::SECOND;
 
     // Addresses that no other test of the crate shares a port on.
     const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(127, 77, 1, 1));
@@ -182,9 +183,9 @@ mod tests {
         assert!(try_name(HERE, "steering-test").is_none());
         drop(held);
         // A child that another test has forked meanwhile may hold a copy until it ends.
-        let until = Instant::now() + Duration::from_secs(20);
+        let until = clock::now() + 20 * SECOND;
         while try_name(HERE, "steering-test").is_none() {
-            assert!(Instant::now() < until, "the lock has outlived its holder");
+            assert!(clock::now() < until, "the lock has outlived its holder");
             std::thread::yield_now();
         }
     }
