@@ -3,9 +3,9 @@
 use crc32fast::Hasher;
 
 /// The generator, reflected: bit 31 is the coefficient of x^0, x^32 is understood.
-const GENERATOR: u32 = 0xedb8_8320;
+pub(super) const GENERATOR: u32 = 0xedb8_8320;
 /// The register after eight bytes 0xff, which stand for a masked local route header.
-const AFTER_EIGHT_ONES: u32 = 0xdebb_20e3;
+pub(super) const AFTER_EIGHT_ONES: u32 = 0xdebb_20e3;
 
 /// A CRC in the making.
 #[derive(Clone, Debug, Default)]
@@ -14,7 +14,12 @@ pub(crate) struct Crc(Hasher);
 impl Crc {
     /// Starts after the masked link header.
     pub(crate) fn after_masked_link_header() -> Self {
-        Self(Hasher::new_with_initial(!AFTER_EIGHT_ONES))
+        Self::of_register(AFTER_EIGHT_ONES)
+    }
+
+    /// Goes on from what a shift register holds.
+    pub(super) fn of_register(register: u32) -> Self {
+        Self(Hasher::new_with_initial(!register))
     }
 
     /// Goes on over `bytes`.

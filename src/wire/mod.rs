@@ -24,6 +24,7 @@ mod mad;
 mod message;
 mod opcode;
 mod packet;
+mod prefix;
 mod psn;
 mod reth;
 mod udp;
