@@ -21,8 +21,10 @@ mod regions;
 mod senders;
 mod xrc;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::net::IpAddr;
+
+use rustc_hash::FxHashMap;
 
 use crate::memory::{AccessError, DomainId, KeyTable, RegisterError};
 use crate::queue::sync::Arc;
@@ -32,8 +34,8 @@ use crate::queue::{
 use crate::rng::Rng;
 use crate::time::Instant;
 use crate::transport::{
-    AddressHandles, NotificationPoint, PairCounters, PathTable, QueuePair, ReadyList, Recorder,
-    SharedQueues,
+    AddressHandles, NotificationPoint, PairCounters, PathId, PathTable, QueuePair, ReadyList,
+    Recorder, SharedQueues,
 };
 use crate::wire::{Lkey, Qpn, Rkey};
 
@@ -262,7 +264,7 @@ pub struct Engine {
     /// The queue pairs' flight recorders, by slot.
     histories: Vec<Option<Box<Recorder>>>,
     free_slots: Vec<u32>,
-    by_number: HashMap<Qpn, u32>,
+    by_number: FxHashMap<Qpn, u32>,
     next_index: u16,
     keys: KeyTable,
     paths: PathTable,
@@ -314,7 +316,7 @@ impl Engine {
             pairs: Vec::new(),
             histories: Vec::new(),
             free_slots: Vec::new(),
-            by_number: HashMap::new(),
+            by_number: FxHashMap::default(),
             next_index,
             keys,
             paths: PathTable::default(),
@@ -405,11 +407,27 @@ impl Engine {
     /// Panics with a sentence if the engine's state contradicts itself. For tests and the
     /// simulator.
     pub fn check_invariants(&self) {
-        // Few: looked through faster than hashed, and the simulator asks after every turn.
-        let mut charged = Vec::with_capacity(4);
+        self.check_pairs();
+        self.check_windows();
+        assert!(
+            self.ready.len() <= self.by_number.len(),
+            "the ready list holds each queue pair once"
+        );
+    }
+
+    /// The same for each queue pair to which something was done since the last time, and no more:
+    /// what the simulator can afford after every turn.
+    pub fn check_pairs(&self) {
+        self.live_pairs().for_each(QueuePair::check_invariants);
+    }
+
+    /// Each path's window is charged by what the queue pairs that use it have under way.
+    fn check_windows(&self) {
+        // Few: looked through faster than hashed.
+        let mut charged: Vec<(PathId, u64)> = Vec::new();
         for pair in self.live_pairs() {
-            let in_flight = pair.check_invariants();
             let Some(peer) = &pair.base.peer else { continue };
+            let in_flight = pair.in_flight();
             match charged.iter_mut().find(|(path, _)| *path == peer.path) {
                 Some((_, sum)) => *sum += in_flight,
                 None => charged.push((peer.path, in_flight)),
@@ -419,9 +437,5 @@ impl Engine {
             let on_path = self.paths.get(path).in_flight();
             assert_eq!(pairs, on_path, "a path's window is charged by its queue pairs only");
         }
-        assert!(
-            self.ready.len() <= self.by_number.len(),
-            "the ready list holds each queue pair once"
-        );
     }
 }

@@ -1,4 +1,4 @@
-//! The two routines that move payload between packets and registered memory.
+//! The routines that move payload between packets and registered memory, and the one that compares.
 //!
 //! Registered memory can be read and written by other threads at any moment, so it is never behind
 //! a Rust reference, and the copy must not be one that the compiler may reason about: like a DMA
@@ -35,15 +35,27 @@ pub(super) unsafe fn copy_in(target: *mut u8, source: &[u8]) {
     }
 }
 
-/// Copies from `source` to all of `target`.
+/// Copies from `source` to `target`.
 ///
 /// # Safety
-/// `source` must be valid for reading `target.len()` bytes for the duration of the call, and must
-/// not overlap `target`. Other threads may access it.
-pub(super) unsafe fn copy_out(target: &mut [u8], source: *const u8) {
+/// `source` must be valid for reading `length` bytes for the duration of the call, and `target` for
+/// writing them; they must not overlap. Other threads may access `source`.
+pub(super) unsafe fn copy_out(target: *mut u8, source: *const u8, length: usize) {
     // SAFETY: as the caller vouches for.
-    unsafe { bulk_copy(target.as_mut_ptr(), source, target.len()) };
+    unsafe { bulk_copy(target, source, length) };
     fence(Ordering::Acquire);
+}
+
+/// Whether `memory` holds `expected`.
+///
+/// # Safety
+/// `memory` must be valid for reading `expected.len()` bytes for the duration of the call. Other
+/// threads may access it.
+pub(super) unsafe fn equals(memory: *const u8, expected: &[u8]) -> bool {
+    // SAFETY: as the caller vouches for.
+    let is_equal = unsafe { bulk_equals(memory, expected) };
+    fence(Ordering::Acquire);
+    is_equal
 }
 
 /// Stores 1 to 8 bytes that end at an 8-byte boundary or are followed by nothing: as one word if
@@ -181,6 +193,92 @@ unsafe fn copy_rest(target: *mut u8, source: *const u8, length: usize) {
     }
 }
 
+/// Bytes that a step of the comparison looks at.
+const LOOK: usize = 128;
+
+/// # Safety
+/// As [`equals`].
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+unsafe fn bulk_equals(memory: *const u8, expected: &[u8]) -> bool {
+    let (steps, _) = expected.as_chunks::<LOOK>();
+    let wide =
+        if std::arch::is_x86_feature_detected!("avx") { steps.as_flattened().len() } else { 0 };
+    // SAFETY: the caller vouches for the memory, which is cut in two as `expected` is; the processor
+    // has AVX if there is anything for the loop that needs it.
+    unsafe {
+        (wide == 0 || equal_steps(memory, expected.as_ptr(), wide))
+            && equal_rest(memory.add(wide), &expected[wide..])
+    }
+}
+
+/// Compares a multiple of 128 bytes.
+///
+/// # Safety
+/// Both must be valid for reading `length` bytes, and only `memory` may be changed by others; the
+/// processor must have AVX, and `length` be a multiple of 128 and not 0.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[target_feature(enable = "avx")]
+// `vzeroupper` clears registers that the assembly does not name: only a call may lose them.
+#[inline(never)]
+unsafe fn equal_steps(memory: *const u8, expected: *const u8, length: usize) -> bool {
+    let left: usize;
+    // SAFETY: the caller vouches for both ranges; each step moves on by what it compared, until
+    // nothing is left or something differs.
+    unsafe {
+        std::arch::asm!(
+            "2:",
+            "vmovups {first}, [{memory}]",
+            "vmovups {second}, [{memory} + 32]",
+            "vmovups {third}, [{memory} + 64]",
+            "vmovups {fourth}, [{memory} + 96]",
+            "vxorps {first}, {first}, [{expected}]",
+            "vxorps {second}, {second}, [{expected} + 32]",
+            "vxorps {third}, {third}, [{expected} + 64]",
+            "vxorps {fourth}, {fourth}, [{expected} + 96]",
+            "vorps {first}, {first}, {second}",
+            "vorps {third}, {third}, {fourth}",
+            "vorps {first}, {first}, {third}",
+            "vptest {first}, {first}",
+            "jnz 3f",
+            "sub {memory}, -128",
+            "sub {expected}, -128",
+            "sub {left}, 128",
+            "jnz 2b",
+            "3:",
+            "vzeroupper",
+            left = inout(reg) length => left,
+            memory = inout(reg) memory => _,
+            expected = inout(reg) expected => _,
+            first = out(ymm_reg) _,
+            second = out(ymm_reg) _,
+            third = out(ymm_reg) _,
+            fourth = out(ymm_reg) _,
+            options(nostack, readonly)
+        );
+    }
+    left == 0
+}
+
+/// Compares any number of bytes, a copy of the memory's at a time.
+///
+/// # Safety
+/// As [`equals`].
+unsafe fn equal_rest(memory: *const u8, expected: &[u8]) -> bool {
+    let mut room = [0; LOOK];
+    expected.chunks(LOOK).enumerate().all(|(index, expected)| {
+        let held = &mut room[..expected.len()];
+        // SAFETY: a part of what the caller vouches for, into room of its own.
+        unsafe { bulk_copy(held.as_mut_ptr(), memory.add(index * LOOK), held.len()) };
+        held == expected
+    })
+}
+
+#[cfg(any(not(target_arch = "x86_64"), miri))]
+unsafe fn bulk_equals(memory: *const u8, expected: &[u8]) -> bool {
+    // SAFETY: as the caller vouches for.
+    unsafe { equal_rest(memory, expected) }
+}
+
 #[cfg(any(not(target_arch = "x86_64"), miri))]
 unsafe fn bulk_copy(target: *mut u8, source: *const u8, length: usize) {
     for index in 0..length {
@@ -209,8 +307,26 @@ mod tests {
                 assert!(target[offset + length..].iter().all(|byte| *byte == 0xee));
                 let mut back = vec![0; length];
                 // SAFETY: the same range.
-                unsafe { copy_out(&mut back, target.as_ptr().add(offset)) };
+                unsafe { copy_out(back.as_mut_ptr(), target.as_ptr().add(offset), length) };
                 assert_eq!(back, source[..length]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_single_bit_that_differs_is_seen_wherever_it_is() {
+        let held: Vec<u8> = (0..700_usize).map(|i| (i * 11 + 3) as u8).collect();
+        for length in (0..40).chain([127, 128, 129, 255, 256, 300, 513]) {
+            for offset in [0, 1, 8, 31] {
+                let mut expected = held[offset..offset + length].to_vec();
+                // SAFETY: offset + length stays inside the vector.
+                let look = |expected: &[u8]| unsafe { equals(held.as_ptr().add(offset), expected) };
+                assert!(look(&expected));
+                for at in 0..length {
+                    expected[at] ^= 1 << (at % 8);
+                    assert!(!look(&expected), "byte {at} of {length} at {offset}");
+                    expected[at] ^= 1 << (at % 8);
+                }
             }
         }
     }

@@ -13,7 +13,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::copy::{copy_in, copy_out};
+use super::copy::{copy_in, copy_out, equals};
 use super::demand::{self, Unmapped};
 use super::file;
 use super::sum::copy_out_summed;
@@ -114,16 +114,42 @@ impl OwnedMemory {
     pub fn read(&self, offset: usize, target: &mut [u8]) -> Result<(), AccessError> {
         self.check(offset, target.len())?;
         // SAFETY: the range was checked, and the allocation lives as long as `self`.
-        unsafe { copy_out(target, self.start.as_ptr().add(offset)) };
+        unsafe { copy_out(target.as_mut_ptr(), self.start.as_ptr().add(offset), target.len()) };
         Ok(())
     }
 
     /// A copy of `length` bytes from `offset` on.
     pub fn to_vec(&self, offset: usize, length: usize) -> Result<Vec<u8>, AccessError> {
-        self.check(offset, length)?;
-        let mut bytes = vec![0; length];
-        self.read(offset, &mut bytes)?;
+        let mut bytes = Vec::new();
+        self.append_to(&mut bytes, offset, length)?;
         Ok(bytes)
+    }
+
+    /// Copies `length` bytes from `offset` on to the end of `bytes`.
+    pub fn append_to(
+        &self,
+        bytes: &mut Vec<u8>,
+        offset: usize,
+        length: usize,
+    ) -> Result<(), AccessError> {
+        self.check(offset, length)?;
+        bytes.reserve(length);
+        let room = &mut bytes.spare_capacity_mut()[..length];
+        // SAFETY: the range was checked, and the allocation lives as long as `self`; all `length`
+        // bytes of the room are written before they count as bytes of the vector.
+        unsafe {
+            copy_out(room.as_mut_ptr().cast(), self.start.as_ptr().add(offset), length);
+            bytes.set_len(bytes.len() + length);
+        }
+        Ok(())
+    }
+
+    /// Whether the memory holds `bytes` from `offset` on. What others change meanwhile may be seen
+    /// as it was or as it is.
+    pub fn holds(&self, offset: usize, bytes: &[u8]) -> Result<bool, AccessError> {
+        self.check(offset, bytes.len())?;
+        // SAFETY: as in `read`.
+        Ok(unsafe { equals(self.start.as_ptr().add(offset), bytes) })
     }
 
     /// Copies `source` to `offset`.
@@ -306,7 +332,7 @@ impl Backing {
             // SAFETY: as above.
             Some(sum) => unsafe { copy_out_summed(target, source, sum) },
             // SAFETY: as above.
-            None => unsafe { copy_out(target, source) },
+            None => unsafe { copy_out(target.as_mut_ptr(), source, target.len()) },
         }
         Ok(())
     }

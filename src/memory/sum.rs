@@ -29,12 +29,12 @@ pub(super) unsafe fn copy_out_summed(target: &mut [u8], source: *const u8, sum: 
         // SAFETY: the processor can do it; both parts lie in what the caller vouches for.
         unsafe {
             wide::copy_out_summed(bulk, source, sum);
-            copy_out(rest, source.add(bulk.len()));
+            copy_out(rest.as_mut_ptr(), source.add(bulk.len()), rest.len());
         }
         return sum.update(rest);
     }
     // SAFETY: as the caller vouches for.
-    unsafe { copy_out(target, source) };
+    unsafe { copy_out(target.as_mut_ptr(), source, target.len()) };
     sum.update(target);
 }
 

@@ -106,16 +106,13 @@ fn told(psn: Psn, message: &Message) -> Option<Told> {
     Some(Told { reaches: psn.add(1).value(), is_refusal: false, finished, credits })
 }
 
-impl Seen {
-    /// What it is if its key is one of the receiver's window.
-    pub(super) fn through_window(self) -> Self {
-        let row = match self.row {
-            Some(Row::Write) => Some(Row::WindowWrite),
-            Some(Row::Read) => Some(Row::WindowRead),
-            Some(Row::SendInvalidate) => Some(Row::WindowInvalidate),
-            row => row,
-        };
-        Self { row, ..self }
+/// What a packet is if its key is one of the receiver's window.
+pub(super) const fn through_window(row: Row) -> Row {
+    match row {
+        Row::Write => Row::WindowWrite,
+        Row::Read => Row::WindowRead,
+        Row::SendInvalidate => Row::WindowInvalidate,
+        row => row,
     }
 }
 

@@ -21,7 +21,7 @@ use crate::time::{Instant, SECOND};
 use crate::wire::{Qpn, SentBurst};
 
 use super::channel::Channel;
-use super::classify::{Seen, classify};
+use super::classify::{Seen, classify, through_window};
 use super::credits::{Ledger, Told};
 use super::flights::{Arrival, Flight, Ticket};
 use super::matrix::{Column, Matrix, Row};
@@ -183,9 +183,12 @@ impl Network {
             (None, Some(receiver)) if seen.is_request => Some(self.channels[receiver].peer),
             (None, receiver) => receiver,
         };
-        let named = seen.key.map(WindowId::of_key);
-        let window = receiver.and_then(|end| self.channels[end].window);
-        Some(if named.is_some() && named == window { seen.through_window() } else { seen })
+        if let (Some(key), Some(receiver)) = (seen.key, receiver)
+            && self.channels[receiver].window == Some(WindowId::of_key(key))
+        {
+            seen.row = seen.row.map(through_window);
+        }
+        Some(seen)
     }
 
     /// The end has no acknowledgements: packets that find none of these receives are lost.

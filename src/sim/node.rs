@@ -13,6 +13,7 @@ use crate::wire::Rkey;
 
 use super::grants::Grant;
 use super::oracle::{MemoryId, Oracle, Place};
+use super::pattern;
 use super::recycled;
 use super::scenario::{Polling, Scenario};
 
@@ -26,8 +27,8 @@ pub(super) const WINDOW: usize = 2048;
 pub(super) const GRANT: usize = 8192;
 /// Rights of the memory behind a memory window: none for peers.
 const BINDABLE: Access = Access::LOCAL_WRITE.union(Access::MW_BIND);
-/// Bytes of a new memory that are filled at a time.
-const FILL: usize = 4096;
+/// Bytes of a new memory that are made and copied at a time, so that they stay in the cache.
+const FILL: usize = 16 << 10;
 /// Entries of a completion queue, at least and at most.
 const COMPLETIONS: (u32, u32) = (64, 4096);
 
@@ -310,32 +311,24 @@ impl Maker<'_> {
     fn make(&mut self, name: &str, size: usize, domain: DomainId, access: Access) -> Registered {
         let length = size + 2 * GUARD;
         let memory = recycled::memory(length);
-        self.fill(&memory, length);
+        let content = self.fill(&memory, length);
         let base = self.next_base;
         self.next_base += (size as u64).next_multiple_of(0x1_0000) + 0x1_0000;
         let keys = register(self.engine, domain, &memory, base, size, access);
         let name = format!("{name} of node {}", self.number);
-        let id = self.oracle.watch(name, Arc::clone(&memory), length);
+        let id = self.oracle.watch_filled(name, Arc::clone(&memory), content, length);
         Registered { memory, id, keys, base, size }
     }
-}
 
-impl Maker<'_> {
-    /// Fills the beginning of a memory with bytes that tell places apart: a random block, and after
-    /// it blocks of which each is the one before with a random number added to each word.
-    fn fill(&mut self, memory: &OwnedMemory, length: usize) {
-        let mut words = [0u64; FILL / 8];
-        words.fill_with(|| self.rng.next_u64());
-        let step = self.rng.next_u64() | 1;
-        let mut bytes = [0; FILL];
-        for start in (0..length).step_by(FILL) {
-            for (target, word) in bytes.as_chunks_mut().0.iter_mut().zip(&mut words) {
-                *target = word.to_le_bytes();
-                *word = word.wrapping_add(step);
-            }
-            let part = &bytes[..FILL.min(length - start)];
-            memory.write(start, part).expect("the memory is long enough");
+    /// Fills the beginning of a memory. Returns at least what it now holds: to read it back would
+    /// take as long again.
+    fn fill(&mut self, memory: &OwnedMemory, length: usize) -> Vec<u8> {
+        let mut content = recycled::bytes(length);
+        for (index, part) in content[..length].chunks_mut(FILL).enumerate() {
+            pattern::fill(self.rng, part);
+            memory.write(index * FILL, part).expect("the memory is long enough");
         }
+        content
     }
 }
 

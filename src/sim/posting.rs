@@ -1,5 +1,7 @@
 //! Posting: planned requests get places, keys and bytes, and are told to the oracle.
 
+use std::sync::Arc;
+
 use crate::queue::{
     Attachment, CompletionKind, Payload, PostError, ReceiveRequest, Remote, SendFlags,
     SendOperation, SendRequest, Sge,
@@ -13,6 +15,7 @@ use super::oracle::{
     Action, Change, Defect, Local, Place, ReceiveModel, Rule, SendModel, Violation, WindowNumber,
     WindowUse,
 };
+use super::pattern;
 use super::scenario::{Operation, Planned};
 use super::trace::{Note, SendNote};
 use super::world::World;
@@ -31,6 +34,23 @@ pub(super) struct Source {
     pub(super) segments: Vec<Sge>,
     pub(super) inline: Option<Vec<u8>>,
     pub(super) places: Vec<Place>,
+    /// What was just stored in these places, if that is known.
+    pub(super) stored: Option<Arc<Vec<u8>>>,
+}
+
+impl Source {
+    /// No segments: nothing, or bytes that the request itself has.
+    pub(super) fn inline(bytes: Option<Vec<u8>>) -> Self {
+        Self { segments: Vec::new(), inline: bytes, places: Vec::new(), stored: None }
+    }
+
+    pub(super) fn local(self) -> Local {
+        match (self.inline, self.stored) {
+            (Some(bytes), _) => Local::Inline(bytes),
+            (None, Some(stored)) => Local::Stored(self.places, stored),
+            (None, None) => Local::Places(self.places),
+        }
+    }
 }
 
 /// Where a request goes: for the queue, and for the oracle.
@@ -194,7 +214,7 @@ impl World {
             signaled: signaled || self.scenario.connections[end / 2].signal_all,
             fence,
             solicited: planned.solicited,
-            local: source.inline.map_or(Local::Places(source.places), Local::Inline),
+            local: source.local(),
             length: planned.length,
             defect: planned.defect,
         };
@@ -300,12 +320,10 @@ impl World {
     fn local_bytes(&mut self, end: usize, id: u64, planned: &Planned) -> Option<Source> {
         let brings = planned.operation.brings_data();
         if planned.operation.is_local() || planned.operation == Operation::Flush {
-            return Some(Source { segments: Vec::new(), inline: None, places: Vec::new() });
+            return Some(Source::inline(None));
         }
         if planned.segments == 0 {
-            let mut bytes = vec![0; planned.length];
-            self.rng.fill(&mut bytes);
-            return Some(Source { segments: Vec::new(), inline: Some(bytes), places: Vec::new() });
+            return Some(Source::inline(Some(pattern::bytes(&mut self.rng, planned.length))));
         }
         let this = &mut self.ends[end];
         let zone = if brings { &mut this.landings } else { &mut this.sources };
@@ -313,23 +331,21 @@ impl World {
         let node = self.ends[end].plan.node;
         let (mut segments, mut places) =
             (Vec::with_capacity(planned.segments), Vec::with_capacity(planned.segments));
-        let mut bytes = std::mem::take(&mut self.scratch);
-        bytes.resize(planned.length.max(bytes.len()), 0);
+        let fresh = (!brings).then(|| pattern::bytes(&mut self.rng, planned.length));
+        let mut left = fresh.as_deref();
         for (offset, length) in self.scattered(start, planned.length, planned.segments) {
             let arena = &self.nodes[node].arena;
             let place = arena.place(offset, length);
-            if !brings {
-                let fresh = &mut bytes[..length];
-                self.rng.fill(fresh);
-                self.oracle.store(place, fresh);
-                arena.memory.write(offset, fresh).expect("zones lie inside the arena");
+            if let Some(part) = left.as_mut().and_then(|left| left.split_off(..length)) {
+                self.oracle.store(place, part);
+                arena.memory.write(offset, part).expect("zones lie inside the arena");
             }
             segments.push(arena.sge(offset, length));
             places.push(place);
         }
-        self.scratch = bytes;
         self.spoil_local(end, planned, &mut segments, &mut places);
-        Some(Source { segments, inline: None, places })
+        let stored = fresh.filter(|_| planned.defect.is_none()).map(Arc::new);
+        Some(Source { segments, inline: None, places, stored })
     }
 
     fn spoil_local(

@@ -6,7 +6,6 @@ use crate::queue::{QueuePairAttributes, QueuePairState};
 use crate::wire::Qpn;
 
 use super::oracle::{Notice, Rule, Violation};
-use super::trace::Note;
 use super::world::{Event, Phase, World};
 
 /// What is told to a node's application, and of which queue pair.
@@ -25,8 +24,9 @@ impl World {
     /// Applications hear what they were told since the last time.
     pub(super) fn hear_notices(&mut self) -> Result<(), Violation> {
         while let Some((node, number, notice)) = self.notices.pop_front() {
-            let text = format!("node {node} hears of {number}: {notice}");
-            self.network.trace.note(self.now, Note::Text(text));
+            let words = [4, u64::from(number.value()), (node as u64) << 8 | notice as u64];
+            let text = || format!("node {node} hears of {number}: {notice}");
+            self.network.trace.tell(self.now, words, text);
             let is_it =
                 |end: &super::end::End| end.plan.node == node && end.queues.number() == number;
             let Some(end) = self.ends.iter().position(is_it) else {

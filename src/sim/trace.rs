@@ -35,6 +35,11 @@ pub struct Keep {
     pub events: usize,
 }
 
+impl Keep {
+    /// Nothing.
+    pub const NOTHING: Self = Self { frames: false, events: 0 };
+}
+
 impl Default for Keep {
     /// No frames, some events.
     fn default() -> Self {
@@ -45,6 +50,7 @@ impl Default for Keep {
 enum Event {
     Frame { from: usize, head: [u8; KEPT_BYTES], length: usize, fate: Fate },
     Note(Note),
+    Text(String),
 }
 
 /// Something that happened and is not a frame. It is put into words when somebody wants to read it,
@@ -56,9 +62,10 @@ pub(super) enum Note {
     Receive { id: u64, number: Qpn, capacity: usize },
     /// A request was posted.
     Send(SendNote),
-    /// Anything else.
-    Text(String),
 }
+
+/// What distinguishes something that happened, for the hash.
+type Words = [u64; 3];
 
 /// See [`Note::Send`].
 pub(super) struct SendNote {
@@ -73,8 +80,7 @@ pub(super) struct SendNote {
 }
 
 impl Note {
-    /// What distinguishes it, for the hash.
-    fn words(&self) -> [u64; 3] {
+    fn words(&self) -> Words {
         match self {
             Self::Polled { node, completion } => {
                 let what = [*node as u64, completion.kind as u64, completion.status as u64];
@@ -98,7 +104,6 @@ impl Note {
                     length << 32 | offset as u64,
                 ]
             }
-            Self::Text(text) => [4, u64::from(crc32fast::hash(text.as_bytes())), 0],
         }
     }
 }
@@ -117,7 +122,6 @@ impl fmt::Display for Note {
                 write!(f, "receive {id:#x} of {number} posted: {capacity} bytes")
             }
             Self::Send(send) => send.fmt(f),
-            Self::Text(text) => f.write_str(text),
         }
     }
 }
@@ -189,7 +193,9 @@ impl Trace {
             u64::from(u32::from_le_bytes(icrc.unwrap_or_default())) << 32 | bytes.len() as u64,
         );
         self.mix((from as u64) << 48 | u64::from(identification) << 16 | fate_number(fate));
-        self.keep(now, Event::Frame { from, head, length: bytes.len(), fate });
+        if self.kept > 0 {
+            self.keep(now, Event::Frame { from, head, length: bytes.len(), fate });
+        }
         if let Some(capture) = &mut self.capture {
             let headers =
                 frame_headers(&burst.flow, identification, burst.traffic_class, 64, bytes.len());
@@ -201,7 +207,17 @@ impl Trace {
     /// Something happened that is not a frame.
     pub(super) fn note(&mut self, now: Instant, note: Note) {
         note.words().into_iter().for_each(|word| self.mix(word));
-        self.keep(now, Event::Note(note));
+        if self.kept > 0 {
+            self.keep(now, Event::Note(note));
+        }
+    }
+
+    /// The same; the text is asked for only if it is kept.
+    pub(super) fn tell(&mut self, now: Instant, words: Words, text: impl FnOnce() -> String) {
+        words.into_iter().for_each(|word| self.mix(word));
+        if self.kept > 0 {
+            self.keep(now, Event::Text(text()));
+        }
     }
 
     fn keep(&mut self, now: Instant, event: Event) {
@@ -220,6 +236,7 @@ impl Trace {
     pub(super) fn last_events(&self) -> Vec<String> {
         let line = |(time, event): &(Instant, Event)| match event {
             Event::Note(note) => format!("{}  {note}", stamp(*time)),
+            Event::Text(text) => format!("{}  {text}", stamp(*time)),
             Event::Frame { from, head, length, fate } => {
                 let what = describe(&head[..KEPT_BYTES.min(*length)], *length);
                 format!("{}  node {from} sends {what}{}", stamp(*time), fate_in_words(*fate))

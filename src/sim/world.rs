@@ -37,6 +37,10 @@ const SILENCE: u64 = 2 * SECOND;
 /// More events than any run has; more means that it goes round in circles.
 const EVENT_LIMIT: u64 = 4_000_000;
 
+/// Turns from one look at all of an engine's state to the next: what contradicts itself does not
+/// mend itself. What a turn changed is looked at after it.
+const FULL_CHECK: u64 = 8;
+
 /// What is on the calendar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
@@ -107,8 +111,8 @@ pub(super) struct World {
     calendar: BinaryHeap<Entry>,
     /// How often anything was put on it: what comes first at a time was put there first.
     entries: u64,
-    /// Room for bytes.
-    pub(super) scratch: Vec<u8>,
+    /// Turns that engines were given.
+    turns: u64,
     /// Room for completions.
     pub(super) batch: Vec<Completion>,
     /// Room for arrivals.
@@ -157,7 +161,7 @@ impl World {
             now: Instant::ZERO,
             calendar: BinaryHeap::new(),
             entries: 0,
-            scratch: Vec::new(),
+            turns: 0,
             batch: Vec::new(),
             arrivals: Vec::new(),
             rng,
@@ -300,7 +304,11 @@ impl World {
         let dropped = engine.counters().get(Counter::DropNoReceive);
         let mut port = self.network.port(node, self.now);
         let report = engine.turn(self.now, &mut port, self.scenario.turn_budget);
-        engine.check_invariants();
+        engine.check_pairs();
+        self.turns += 1;
+        if self.turns.is_multiple_of(FULL_CHECK) {
+            engine.check_invariants();
+        }
         let dropped = engine.counters().get(Counter::DropNoReceive) - dropped;
         self.network.found_no_receive(dropped);
         self.network.check()?;
@@ -443,6 +451,7 @@ impl World {
     }
 
     fn check_end(&mut self) -> Result<(), Violation> {
+        self.nodes.iter().for_each(|node| node.engine.check_invariants());
         for node in 0..self.nodes.len() {
             self.poll_all(node)?;
         }

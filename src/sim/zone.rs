@@ -18,12 +18,12 @@ impl Zone {
 
     /// Takes `length` bytes for `owner`; nothing if there is no gap of that size.
     pub(super) fn take(&mut self, owner: u64, length: usize, rng: &mut Rng) -> Option<usize> {
-        let fitting: Vec<(usize, usize, usize)> =
-            self.gaps().filter(|(_, _, size)| *size >= length).collect();
-        if fitting.is_empty() {
+        let fitting = || self.gaps().filter(|(_, _, size)| *size >= length);
+        let count = fitting().count();
+        if count == 0 {
             return None;
         }
-        let (position, from, size) = fitting[rng.below(fitting.len() as u64) as usize];
+        let (position, from, size) = fitting().nth(rng.below(count as u64) as usize)?;
         let start = from + rng.below((size - length + 1) as u64) as usize;
         self.pieces.insert(position, (owner, start, length));
         Some(start)

@@ -55,7 +55,7 @@ pub(crate) use counters::PairCounters;
 pub(crate) use handles::AddressHandles;
 pub(crate) use history::Recorder;
 pub(crate) use pair::QueuePair;
-pub(crate) use path::PathTable;
+pub(crate) use path::{PathId, PathTable};
 pub(crate) use rc::ACK_HOLD;
 pub(crate) use ready::ReadyList;
 pub(crate) use settings::Device;

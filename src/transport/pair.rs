@@ -45,9 +45,8 @@ pub(crate) struct QueuePair {
     pacer: Pacer,
     /// When the peer was last notified of congestion.
     notified: Notified,
-    /// Something was done to it since its state was last checked, and what was then under way.
+    /// Something was done to it since its state was last checked.
     pub(crate) is_changed: Cell<bool>,
-    checked_in_flight: Cell<u64>,
 }
 
 impl QueuePair {
@@ -85,7 +84,6 @@ impl QueuePair {
             pacer: Pacer::default(),
             notified: Notified::default(),
             is_changed: Cell::new(true),
-            checked_in_flight: Cell::new(0),
         }
     }
 
@@ -513,13 +511,15 @@ impl QueuePair {
     }
 
     /// Panics if the state contradicts itself; for tests. What nothing was done to is as it was.
-    /// Returns the cost that this queue pair has under way on its path.
-    pub(crate) fn check_invariants(&self) -> u64 {
+    pub(crate) fn check_invariants(&self) {
         if self.is_changed.replace(false) {
             self.sending.check_invariants();
-            self.checked_in_flight.set(self.sending.in_flight());
         }
-        self.checked_in_flight.get()
+    }
+
+    /// The cost that this queue pair has under way on its path.
+    pub(crate) fn in_flight(&self) -> u64 {
+        self.sending.in_flight()
     }
 }
 

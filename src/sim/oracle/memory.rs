@@ -124,11 +124,13 @@ pub(super) struct MemoryModel {
 }
 
 impl MemoryModel {
-    /// Watches the first `length` bytes.
-    pub(super) fn new(name: String, memory: Arc<OwnedMemory>, length: usize) -> Self {
-        let mut settled = recycled::bytes(length);
-        let watched = memory.read(0, &mut settled[..length]);
-        watched.expect("the memory has what is to be watched");
+    /// Watches the first `length` bytes, which are those of `settled`.
+    pub(super) fn new(
+        name: String,
+        memory: Arc<OwnedMemory>,
+        settled: Vec<u8>,
+        length: usize,
+    ) -> Self {
         let (claims, landings, readings) = (Vec::new(), Vec::new(), Vec::new());
         let (found, scratch) = (None, Vec::new());
         Self { name, memory, settled, length, claims, landings, readings, found, scratch }
@@ -141,9 +143,8 @@ impl MemoryModel {
 
     /// The same, at the end of `bytes`.
     pub(super) fn append_actual(&self, start: usize, length: usize, bytes: &mut Vec<u8>) {
-        let from = bytes.len();
-        bytes.resize(from + length, 0);
-        self.read(start, &mut bytes[from..]);
+        let appended = self.memory.append_to(bytes, start, length);
+        appended.expect("the oracle asks only for what is inside");
     }
 
     fn read(&self, start: usize, target: &mut [u8]) {
@@ -175,9 +176,14 @@ impl MemoryModel {
         self.settled[start..start + bytes.len()].copy_from_slice(bytes);
     }
 
+    /// Whether these bytes, and no others, are really there.
+    fn holds(&self, start: usize, bytes: &[u8]) -> bool {
+        self.memory.holds(start, bytes).expect("the oracle asks only for what is inside")
+    }
+
     /// What may be there is about to change: what is there now must be right.
     fn touch(&mut self, start: usize, length: usize) {
-        if self.found.is_none() {
+        if self.found.is_none() && !self.holds(start, self.settled(start, length)) {
             let mut room = std::mem::take(&mut self.scratch);
             if room.len() < LOOK {
                 room.resize(LOOK, 0);
@@ -227,7 +233,7 @@ impl MemoryModel {
     /// The claims of an operation must have come true by now; they stay open.
     pub(super) fn verify(&mut self, token: u64) -> Result<(), Violation> {
         for index in 0..self.claims.len() {
-            if self.claims[index].token == token {
+            if self.claims[index].token == token && !self.is_true(index) {
                 let scratch = self.verify_at(index)?;
                 self.scratch = scratch;
             }
@@ -235,7 +241,14 @@ impl MemoryModel {
         Ok(())
     }
 
-    /// The claim with this index must have come true. Returns the scratch room, with its bytes.
+    /// Whether all that the claim with this index brings is there, and nothing of others.
+    fn is_true(&self, index: usize) -> bool {
+        let Patch { start, bytes } = &self.claims[index].patch;
+        self.holds(*start, bytes.as_slice())
+    }
+
+    /// The claim with this index must have come true, except where others may have come after it.
+    /// Returns the scratch room, with the bytes that are there.
     fn verify_at(&mut self, index: usize) -> Result<Vec<u8>, Violation> {
         let (start, length) = self.claims[index].range();
         let scratch = self.look(start, length);
@@ -256,20 +269,30 @@ impl MemoryModel {
     /// The operation succeeded: its bytes must be there.
     pub(super) fn close(&mut self, token: u64) -> Result<(), Violation> {
         while let Some(index) = self.claims.iter().position(|claim| claim.token == token) {
-            let actual = self.verify_at(index)?;
-            self.end_claim(index, actual);
+            if self.is_true(index) {
+                let claim = self.end_claim(index);
+                self.settle(claim.patch.start, claim.patch.bytes.as_slice());
+            } else {
+                let actual = self.verify_at(index)?;
+                self.end_claim_with(index, actual);
+            }
         }
         self.complain()
     }
 
     /// The claim with this index is over, and `actual` begins with the bytes that it left.
-    fn end_claim(&mut self, index: usize, actual: Vec<u8>) {
-        // Claims stay in the order of posting.
-        let claim = self.claims.remove(index);
-        let (start, length) = claim.range();
+    fn end_claim_with(&mut self, index: usize, actual: Vec<u8>) {
+        let (start, length) = self.end_claim(index).range();
         self.settle(start, &actual[..length]);
         self.scratch = actual;
+    }
+
+    /// The claim with this index is over.
+    fn end_claim(&mut self, index: usize) -> Claim {
+        // Claims stay in the order of posting.
+        let claim = self.claims.remove(index);
         self.outlive(&claim);
+        claim
     }
 
     fn complain(&mut self) -> Result<(), Violation> {
@@ -291,7 +314,7 @@ impl MemoryModel {
         while let Some(index) = self.claims.iter().position(ended) {
             let (start, length) = self.claims[index].range();
             let actual = self.look(start, length);
-            self.end_claim(index, actual);
+            self.end_claim_with(index, actual);
         }
     }
 
@@ -438,7 +461,7 @@ fn mismatch<'a>(
 }
 
 /// The first position from `from` on at which two lists differ; only as far as both go.
-fn first_difference(one: &[u8], other: &[u8], from: usize) -> Option<usize> {
+pub(super) fn first_difference(one: &[u8], other: &[u8], from: usize) -> Option<usize> {
     const STEP: usize = 256;
     let end = one.len().min(other.len());
     let mut at = from;

@@ -47,6 +47,7 @@ use unacked::UnackedQueue;
 
 use crate::memory::OwnedMemory;
 use crate::queue::{Attachment, Completion, CompletionKind, CompletionStatus};
+use crate::sim::recycled;
 
 /// See the module's text.
 #[derive(Debug, Default)]
@@ -69,7 +70,21 @@ impl Oracle {
 
     /// Watches the first `length` bytes of a memory from its present content on.
     pub fn watch(&mut self, name: String, memory: Arc<OwnedMemory>, length: usize) -> MemoryId {
-        self.memories.push(MemoryModel::new(name, memory, length));
+        let mut content = recycled::bytes(length);
+        let present = memory.read(0, &mut content[..length]);
+        present.expect("the memory has what is to be watched");
+        self.watch_filled(name, memory, content, length)
+    }
+
+    /// The same where the caller knows the present content, and perhaps more behind it.
+    pub(in crate::sim) fn watch_filled(
+        &mut self,
+        name: String,
+        memory: Arc<OwnedMemory>,
+        content: Vec<u8>,
+        length: usize,
+    ) -> MemoryId {
+        self.memories.push(MemoryModel::new(name, memory, content, length));
         MemoryId(self.memories.len() - 1)
     }
 
@@ -116,7 +131,8 @@ impl Oracle {
     pub fn post_send(&mut self, queue: QueueId, model: &SendModel) {
         self.now += 1;
         let token = self.now;
-        let data = self.local_bytes(&model.local);
+        let brings = matches!(model.action, Action::Read(_) | Action::Atomic(..));
+        let data = if brings { Arc::default() } else { self.local_bytes(&model.local) };
         let effect = self.open_effect(queue, token, model, &data);
         let message = self.open_message(queue, model, data);
         let this = &mut self.queues[queue.0];
@@ -209,6 +225,7 @@ impl Oracle {
         match local {
             Local::Inline(bytes) => Arc::new(bytes.clone()),
             Local::Places(places) => Arc::new(self.settled_bytes(places)),
+            Local::Stored(_, bytes) => Arc::clone(bytes),
         }
     }
 
@@ -237,7 +254,7 @@ impl Oracle {
         data: &Arc<Vec<u8>>,
     ) -> Effect {
         let landing = || match &model.local {
-            Local::Places(places) => places.clone(),
+            Local::Places(places) | Local::Stored(places, _) => places.clone(),
             Local::Inline(_) => Vec::new(),
         };
         match model.action {

@@ -1,6 +1,7 @@
 //! What the oracle is told: requests in terms of bytes and places, without keys or packets.
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::queue::{Attachment, CompletionKind};
 
@@ -80,6 +81,8 @@ pub enum Local {
     /// Registered memory, in order. Of a request whose keys are wrong: what lies before the first
     /// wrong one.
     Places(Vec<Place>),
+    /// The same, and the bytes that the application has just stored there.
+    Stored(Vec<Place>, Arc<Vec<u8>>),
     /// Bytes taken over when the request was posted.
     Inline(Vec<u8>),
 }

@@ -10,9 +10,9 @@ use crate::wire::{Immediate, Srqn};
 
 use super::super::node::GUARD;
 use super::super::oracle::{Change, LinkDefect, LinkEffect, LinkSend, Rule, SharedId, Violation};
+use super::super::pattern;
 use super::super::posting::refused;
 use super::super::scenario::Operation;
-use super::super::trace::Note;
 use super::super::world::World;
 use super::end::{LIBRARY, PostedLink, QKEY, SharedStage, WORD};
 use super::plan::{LinkKind, LinkRequest};
@@ -137,8 +137,9 @@ impl World {
         };
         let name = link.sender.number();
         outcome.1.map_err(|error| refused(name, "send request", id, &error))?;
-        let text = format!("{:?} {id} of {name} posted: {planned:?}", planned.operation);
-        self.network.trace.note(self.now, Note::Text(text));
+        let words = [6 << 32 | u64::from(name.value()), id, planned.length as u64];
+        let text = || format!("{:?} {id} of {name} posted: {planned:?}", planned.operation);
+        self.network.trace.tell(self.now, words, text);
         let link = &mut self.shared_mut().links[number];
         let packets = planned.length.div_ceil(link.plan.path_mtu.bytes()).max(1) as u64;
         link.posted.push_back(PostedLink {
@@ -156,8 +157,7 @@ impl World {
 
     /// Fresh bytes for a SEND or WRITE, or room for an answer.
     fn link_bytes(&mut self, number: usize, planned: &LinkRequest) -> (Sge, Vec<u8>) {
-        let mut bytes = vec![0; planned.length];
-        self.rng.fill(&mut bytes);
+        let bytes = pattern::bytes(&mut self.rng, planned.length);
         let link = &mut self.shared_mut().links[number];
         let (start, region) = (link.source_at, link.sources.clone());
         link.source_at += planned.length;

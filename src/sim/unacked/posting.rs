@@ -8,9 +8,8 @@ use crate::wire::{Immediate, Lkey, QKey, Qpn, Rkey};
 
 use super::super::matrix::Row;
 use super::super::node::GUARD;
-use super::super::oracle::{
-    Defect, Local, Place, ReceiveModel, UnackedDefect, UnackedSend, Violation,
-};
+use super::super::oracle::{Defect, Place, ReceiveModel, UnackedDefect, UnackedSend, Violation};
+use super::super::pattern;
 use super::super::posting::{BOGUS, Source, first_with_bytes, refused, spoil_first};
 use super::super::scenario::Operation;
 use super::super::trace::Note;
@@ -163,8 +162,7 @@ impl World {
         let request = SendRequest { id, operation: target.operation, flags, payload };
         let outcome = this.queues.post_one_send(&request);
         outcome.map_err(|error| refused(this.queues.number(), "send request", id, &error))?;
-        let text = note(&planned, id, &target);
-        let text = format!("{} posts {text}", this.queues.number());
+        let name = this.queues.number();
         let (queue, peer) = (this.id, this.plan.peers[planned.peer]);
         let signaled = signaled || this.plan.signal_all;
         this.sends.push_back(posted(
@@ -173,7 +171,10 @@ impl World {
             this.plan.is_datagram(),
             this.plan.path_mtu.bytes(),
         ));
-        self.network.trace.note(self.now, Note::Text(text));
+        let place = target.place.map_or(0, |place| place.offset as u64);
+        let words = [5 << 32 | u64::from(name.value()), id, place << 32 | planned.length as u64];
+        let text = || format!("{name} posts {}", note(&planned, id, &target));
+        self.network.trace.tell(self.now, words, text);
         let model = UnackedSend {
             id,
             to: if planned.to_group { self.group_members() } else { vec![self.unacked[peer].id] },
@@ -183,7 +184,7 @@ impl World {
             message: target.message,
             signaled,
             solicited: planned.solicited,
-            local: source.inline.map_or(Local::Places(source.places), Local::Inline),
+            local: source.local(),
             length: planned.length,
             defect: planned.defect,
             must_arrive,
@@ -208,10 +209,9 @@ impl World {
 
     /// Places for a request's local bytes, with fresh bytes in them.
     fn unacked_source(&mut self, number: usize, planned: &UnackedRequest) -> Source {
-        let mut bytes = vec![0; planned.length];
-        self.rng.fill(&mut bytes);
+        let bytes = pattern::bytes(&mut self.rng, planned.length);
         if planned.segments == 0 {
-            return Source { segments: Vec::new(), inline: Some(bytes), places: Vec::new() };
+            return Source::inline(Some(bytes));
         }
         let start = GUARD + self.unacked[number].source_at;
         self.unacked[number].source_at += planned.length;
@@ -230,7 +230,7 @@ impl World {
             }
             _ => {}
         }
-        Source { segments, inline: None, places }
+        Source { segments, inline: None, places, stored: None }
     }
 
     /// The first segment that has bytes begins inside a memory and ends outside. What lies inside

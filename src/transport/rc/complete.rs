@@ -109,13 +109,14 @@ impl Requester {
         assert!(ahead(self.next) <= ahead(self.highest), "next is not beyond highest");
         assert!(ahead(self.highest) <= ahead(self.end), "highest is not beyond the end");
         assert!(ahead(self.end) <= Psn::MAX_SPAN, "no more PSNs are out than can be told apart");
-        let reads = self.outstanding.iter().filter(|entry| entry.needs_response()).count();
-        assert_eq!(self.unfinished_reads as usize, reads, "unfinished READs are counted right");
         let mut position = self.outstanding.front().map_or(self.end, |entry| entry.first);
+        let mut reads = 0;
         for entry in &self.outstanding {
             assert_eq!(entry.first, position, "PSNs of requests join");
             position = entry.end();
+            reads += u32::from(entry.needs_response());
         }
+        assert_eq!(self.unfinished_reads, reads, "unfinished READs are counted right");
         assert_eq!(position, self.end, "the last request ends where the next one begins");
     }
 }

@@ -1,7 +1,9 @@
 //! What arrived: which of the messages that were sent a filled receive holds.
 
+use std::iter;
 use std::net::IpAddr;
 
+use super::super::memory::first_difference;
 use super::super::queue::PendingReceive;
 use super::super::{Oracle, Rule, Violation};
 use super::UnackedId;
@@ -124,7 +126,8 @@ impl Oracle {
             let mut sent = this.inbox.iter().map(Message::received_bytes);
             !this.port.is_datagram && sent.any(|bytes| bytes.get(at) == Some(&actual[at]))
         };
-        let mut changed = (length..actual.len()).filter(|&at| actual[at] != settled[at]);
+        let changed = |from: usize| first_difference(&actual, &settled, from);
+        let mut changed = iter::successors(changed(length), |&at| changed(at + 1));
         let Some(at) = changed.find(|&at| !is_known(at)) else { return Ok(()) };
         let text = format!(
             "{queue}: receive {}: byte {at}, behind the message, is {:#04x}, which nobody sent \
