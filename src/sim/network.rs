@@ -12,6 +12,8 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use rustc_hash::FxHashMap;
+
 use crate::engine::PortCapabilities;
 use crate::fault::{Delivery, Direction, DropCause, Fate, Faults, PacketView};
 use crate::memory::WindowId;
@@ -93,8 +95,8 @@ pub(super) struct Network {
     pub(super) inboxes: Vec<VecDeque<usize>>,
     pub(super) scheduled: Vec<Arrival>,
     pub(super) channels: Vec<Channel>,
-    /// The queue pair number of each channel.
-    numbers: Vec<Option<Qpn>>,
+    /// The end that has a queue pair number.
+    ends: FxHashMap<Qpn, usize>,
     /// Flights towards the group.
     pub(super) inbound_to_group: usize,
     pub(super) slot: Vec<u8>,
@@ -133,7 +135,7 @@ impl Network {
             inboxes: (0..nodes).map(|_| VecDeque::new()).collect(),
             scheduled: Vec::new(),
             channels: Vec::new(),
-            numbers: Vec::new(),
+            ends: FxHashMap::default(),
             inbound_to_group: 0,
             unready: Vec::new(),
             violation: None,
@@ -148,9 +150,9 @@ impl Network {
     pub(super) fn name_end(&mut self, end: usize, peer: usize, number: Qpn, only_messages: bool) {
         if self.channels.len() <= end {
             self.channels.resize_with(end + 1, Channel::default);
-            self.numbers.resize(end + 1, None);
         }
-        self.numbers[end] = Some(number);
+        self.ends.retain(|_, named| *named != end);
+        self.ends.insert(number, end);
         self.channels[end].peer = peer;
         self.channels[end].requests.clear();
         self.channels[end].not_before = None;
@@ -272,7 +274,7 @@ impl Network {
     }
 
     pub(super) fn end_of(&self, number: Qpn) -> Option<usize> {
-        self.numbers.iter().position(|known| *known == Some(number))
+        self.ends.get(&number).copied()
     }
 
     /// Sends the burst that lies in the slot.

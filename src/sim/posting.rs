@@ -302,8 +302,8 @@ impl World {
         if pieces == 0 {
             return Vec::new();
         }
-        let mut cuts: Vec<usize> =
-            (1..pieces).map(|_| self.rng.below(length as u64 + 1) as usize).collect();
+        let mut cuts = Vec::with_capacity(pieces);
+        cuts.extend((1..pieces).map(|_| self.rng.below(length as u64 + 1) as usize));
         cuts.push(length);
         cuts.sort_unstable();
         let mut from = 0;

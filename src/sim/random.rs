@@ -14,8 +14,9 @@ use super::scenario::{
 use super::shared;
 use super::unacked;
 
-/// Requests of a run, at least.
-const REQUESTS: usize = 200;
+/// Requests of a run, at least: so many that setting it up, and looking at all of its memory in the
+/// end, take little of its time.
+const REQUESTS: usize = 400;
 /// Bytes of a message, at most; only READs are longer, to cross the boundary of their chunks.
 const MESSAGE: u64 = 64 * 1024;
 const LONG_READ: u64 = 136 * 1024;

@@ -21,8 +21,9 @@ pub(super) fn notice(event: &AsyncEvent) -> Option<(Qpn, Notice)> {
 }
 
 impl World {
-    /// Applications hear what they were told since the last time.
-    pub(super) fn hear_notices(&mut self) -> Result<(), Violation> {
+    /// Applications hear what they were told since the last time. Returns whether there was anything.
+    pub(super) fn hear_notices(&mut self) -> Result<bool, Violation> {
+        let is_anything = !self.notices.is_empty();
         while let Some((node, number, notice)) = self.notices.pop_front() {
             let words = [4, u64::from(number.value()), (node as u64) << 8 | notice as u64];
             let text = || format!("node {node} hears of {number}: {notice}");
@@ -45,7 +46,7 @@ impl World {
                 _ => self.break_connection(end / 2),
             }
         }
-        Ok(())
+        Ok(is_anything)
     }
 
     /// The end becomes ready to send, if it is not yet.

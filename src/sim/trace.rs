@@ -184,16 +184,19 @@ impl Trace {
         fate: Fate,
     ) {
         self.mix(now.as_nanos());
-        // The headers, and the ICRC at the end, which stands for the payload.
-        let mut head = [0; KEPT_BYTES];
-        let (kept, icrc) = (bytes.len().min(KEPT_BYTES), bytes.last_chunk().copied());
-        head[..kept].copy_from_slice(&bytes[..kept]);
-        head.as_chunks().0.iter().for_each(|word| self.mix(u64::from_le_bytes(*word)));
+        // The BTH, and the ICRC at the end, which stands for all that it covers.
+        let (bth, icrc) = (bytes.first_chunk::<16>().copied(), bytes.last_chunk().copied());
+        for word in bth.unwrap_or_default().as_chunks().0 {
+            self.mix(u64::from_le_bytes(*word));
+        }
         self.mix(
             u64::from(u32::from_le_bytes(icrc.unwrap_or_default())) << 32 | bytes.len() as u64,
         );
         self.mix((from as u64) << 48 | u64::from(identification) << 16 | fate_number(fate));
         if self.kept > 0 {
+            let mut head = [0; KEPT_BYTES];
+            let kept = bytes.len().min(KEPT_BYTES);
+            head[..kept].copy_from_slice(&bytes[..kept]);
             self.keep(now, Event::Frame { from, head, length: bytes.len(), fate });
         }
         if let Some(capture) = &mut self.capture {

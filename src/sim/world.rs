@@ -65,6 +65,14 @@ pub(super) enum Event {
     EndFaults,
 }
 
+impl Event {
+    /// Applications may have come to their end with it; not so with what the network and engines do
+    /// alone.
+    fn is_of_applications(self) -> bool {
+        !matches!(self, Self::Arrival(_) | Self::Turn(_))
+    }
+}
+
 /// An event on the calendar. The greatest is the one that is due first, and no two are due alike, so
 /// that what they are need not be compared.
 struct Entry {
@@ -203,8 +211,8 @@ impl World {
             self.check_time(events, finished)?;
             events += 1;
             self.handle(event)?;
-            self.hear_notices()?;
-            if finished.is_none() && self.is_finished() {
+            let may_finish = self.hear_notices()? || event.is_of_applications();
+            if finished.is_none() && may_finish && self.is_finished() {
                 finished = Some(self.now);
                 // What is still on its way arrives, late or not, but nothing new happens to it.
                 self.end_faults();
