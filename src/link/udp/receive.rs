@@ -21,9 +21,10 @@ const FEW: usize = 4;
 /// Datagrams that a call asks for when nothing was waiting: looking for a second one takes longer
 /// than it is likely to be there, and whoever waits for the first one waits for that, too.
 const ONE: usize = 1;
-/// So many calls in a row for one datagram that find one say that more is waiting: a message and an
-/// acknowledgement often come together.
-const OFTEN: u32 = 3;
+/// So many calls in a row for one datagram that find one say that more is waiting. Fewer do not: where
+/// two ends answer each other as fast as they can, a message and an acknowledgement come after each
+/// other, and neither waits for the look at the other.
+const OFTEN: u32 = 16;
 /// Bytes that shall lie in the nearest cache between a call and the look at them.
 const MUCH: usize = 64 * 1024;
 
