@@ -108,13 +108,66 @@ fn several_sizes_are_several_rows() {
     assert_eq!(json(&all)["rows"].as_array().unwrap().len(), 24);
 }
 
+/// Each place of the memory that is walked through has data of its own, inline or not.
+#[test]
+fn inline_data_walks_through_memory_too() {
+    for link in ["udp", "memory"] {
+        for (buffer, pairs) in [("128", "1"), ("256", "3"), ("8K", "2"), ("1M", "1")] {
+            let options = ["write", "-b", "-n", "300", "-s", "64", "-I", "64", "--buffer", buffer];
+            let report = report(&[&options[..], &["-q", pairs, "--link", link]].concat());
+            assert_eq!(row(&report)["messages"], 300, "{buffer} over {link}");
+        }
+    }
+}
+
+#[test]
+fn rows_that_were_measured_are_told_after_a_failure() {
+    // The second row cannot be: it wants too much memory.
+    let options = ["perf", "write", "-b", "-n", "3", "--link", "memory", "--no-raw", "-q", "9"];
+    let sizes = ["--sizes", "1K,1G"];
+    let output = run(&[&options[..], &sizes, &["--json"]].concat());
+    assert_eq!(status(&output), 2, "{}", stderr(&output));
+    let report = json(&output);
+    assert_eq!(row(&report)["size"], 1024);
+    assert!(report["error"].as_str().unwrap().contains("MiB of memory"), "{report}");
+    let output = run(&[&options[..], &sizes].concat());
+    let text = stdout(&output);
+    assert_eq!(text.lines().filter(|line| line.starts_with("write ")).count(), 1, "{text}");
+    assert!(stderr(&output).contains("MiB of memory"), "{}", stderr(&output));
+}
+
+#[test]
+fn every_member_of_the_json_is_described() {
+    let page = include_str!("../docs/perf-json.md");
+    let report = report(&["write", "-n", "20", "--link", "memory"]);
+    let mut members = Vec::new();
+    names(&report, &mut members);
+    assert!(members.len() > 40, "{members:?}");
+    for member in members {
+        assert!(page.contains(&format!("`{member}`")), "docs/perf-json.md lacks `{member}`");
+    }
+}
+
+/// The names of all members.
+fn names(value: &Value, into: &mut Vec<String>) {
+    match value {
+        Value::Object(members) => members.iter().for_each(|(name, member)| {
+            into.push(name.clone());
+            names(member, into);
+        }),
+        Value::Array(values) => values.iter().for_each(|value| names(value, into)),
+        _ => {}
+    }
+}
+
 #[test]
 fn losses_are_repaired_and_told() {
     let fault = ["--fault", "loss=3%,duplicate=1%,reorder=1%,seed=3"];
     for link in ["udp", "memory"] {
         for operation in ["write", "read", "send", "atomic"] {
-            let options = [operation, "-b", "-n", "400", "-t", "16", "-s", "8192", "--link", link];
-            let report = report(&[&options[..], &fault].concat());
+            let options = [operation, "-b", "-n", "400", "-t", "16", "--link", link];
+            let size: &[&str] = if operation == "atomic" { &[] } else { &["-s", "8192"] };
+            let report = report(&[&options[..], size, &fault].concat());
             let row = row(&report);
             assert_eq!((&row["messages"], &row["verified"]), (&400.into(), &true.into()));
             assert!(row["packets"]["retransmitted"].as_u64().unwrap() > 0, "{row}");
@@ -185,6 +238,16 @@ fn wrong_options_say_what_to_do() {
         (&["write", "-q", "20000"], "not in 1..=16384"),
         (&["write", "--timeout", "32"], "not in 0..=31"),
         (&["write", "--in-flight", "0"], "not in 1..=1048576"),
+        (&["write", "-I", "2K"], "expected 0 to 1024 bytes"),
+        (&["read", "-I", "64"], "--inline: only WRITEs and SENDs"),
+        (&["write", "-l", "-q", "2"], "--qps is for bandwidth"),
+        (&["write", "-l", "-t", "2"], "--depth is for bandwidth"),
+        (&["write", "-l", "--in-flight", "2"], "--in-flight is for bandwidth"),
+        (&["write", "-l", "--buffer", "1M"], "--buffer is for bandwidth"),
+        (&["send", "--buffer", "1M"], "--buffer: only WRITEs and READs"),
+        (&["write", "--buffer", "1K"], "--buffer does not hold one message"),
+        (&["atomic", "-s", "8"], "atomic is always of 8 bytes"),
+        (&["write", "-t", "4", "-q", "2", "--in-flight", "9"], "--in-flight is more than"),
         (&["erase"], "possible values: write, read, send, atomic"),
         (
             &["write", "-b", "-q", "256", "-s", "512M", "--link", "memory"],

@@ -96,6 +96,8 @@ pub(super) struct Asker<'a> {
     pub(super) messages: Vec<u64>,
     /// The place of each queue pair's next message.
     posted: Vec<usize>,
+    /// What is posted inline: copies of the sources, one behind the other.
+    copies: Vec<u8>,
 }
 
 impl<'a> Asker<'a> {
@@ -106,7 +108,12 @@ impl<'a> Asker<'a> {
         if args.is_answered_by_send(&end.row) {
             post_receives(&end, PAIR, args.receives())?;
         }
-        Ok(Self { args, end, waiting: args.waiting(), volley: Volley::default(), messages, posted })
+        let mut copies = Vec::new();
+        if args.is_inline(&end.row) {
+            copies.resize(end.row.size * POSTS.min(end.row.places()), 0);
+        }
+        let (waiting, volley) = (args.waiting(), Volley::default());
+        Ok(Self { args, end, waiting, volley, messages, posted, copies })
     }
 
     /// Messages of all queue pairs so far.
@@ -120,7 +127,6 @@ impl<'a> Asker<'a> {
         let mut free = vec![self.args.depth as usize; self.end.pairs.len()];
         let mut with_room: VecDeque<usize> = (0..free.len()).collect();
         let mut batch = [Completion::default(); BATCH];
-        let inline = self.inline()?;
         let most = self.args.under_way() as u64;
         let (mut started, mut done) = (0, 0);
         let start = clock::now();
@@ -131,7 +137,7 @@ impl<'a> Asker<'a> {
             {
                 let room = free[pair].min((most - (started - done)) as usize);
                 let count = until.room(self.args.posted_at_once().min(room), started);
-                self.post(pair, count, inline.as_deref())?;
+                self.post(pair, count)?;
                 free[pair] -= count;
                 started += count as u64;
                 if free[pair] > 0 {
@@ -163,14 +169,13 @@ impl<'a> Asker<'a> {
         drive: Drive<'_>,
     ) -> Result<Moved, Failure> {
         let mut moved = Moved::default();
-        let inline = self.inline()?;
         let start = clock::now();
         let mut before = start;
         while until.goes_on(start, moved.messages) {
             match self.end.row.operation {
                 Operation::Write => self.write_trip(drive)?,
                 Operation::Send => self.send_trip(drive)?,
-                Operation::Read | Operation::Atomic => self.plain_trip(inline.as_deref(), drive)?,
+                Operation::Read | Operation::Atomic => self.plain_trip(drive)?,
             }
             let now = clock::now();
             times.add(now.since(before));
@@ -185,39 +190,44 @@ impl<'a> Asker<'a> {
         Ok(moved)
     }
 
-    /// The data if it is posted inline.
-    fn inline(&self) -> Result<Option<Vec<u8>>, Failure> {
-        self.args.is_inline(&self.end.row).then(|| self.end.copy_of_source(0)).transpose()
+    /// Copies the sources of the next places, if they are posted inline.
+    fn copy_sources(&mut self, first: usize, count: usize) -> Result<(), Failure> {
+        let size = self.end.row.size;
+        for index in 0..count.min(self.copies.len() / size) {
+            let copy = &mut self.copies[index * size..(index + 1) * size];
+            self.end.read_source(place(&self.end, first, index), copy)?;
+        }
+        Ok(())
     }
 
     /// Posts `count` requests with one call, for the next places of the memory.
-    fn post(&mut self, pair: usize, count: usize, inline: Option<&[u8]>) -> Result<(), Failure> {
-        let end = &self.end;
+    fn post(&mut self, pair: usize, count: usize) -> Result<(), Failure> {
         let first = self.posted[pair];
+        self.copy_sources(first, count)?;
+        let end = &self.end;
         // All alike, unless messages walk through memory.
         let mut segments = [[self.local(pair, first)]; POSTS];
         let mut operations = [self.operation(pair, first); POSTS];
         if end.row.places() > 1 {
             for index in 1..count {
-                segments[index] = [self.local(pair, self.place(first, index))];
-                operations[index] = self.operation(pair, self.place(first, index));
+                segments[index] = [self.local(pair, place(end, first, index))];
+                operations[index] = self.operation(pair, place(end, first, index));
             }
         }
+        let places = end.row.places();
         let requests: [SendRequest<'_>; POSTS] = std::array::from_fn(|index| SendRequest {
             id: pair as u64,
             operation: operations[index],
             flags: SendFlags::SIGNALED,
-            payload: inline.map_or(Payload::Segments(&segments[index]), Payload::Inline),
+            // Where all are alike there is one copy.
+            payload: match self.copies.chunks_exact(end.row.size).nth(index % places) {
+                Some(copy) => Payload::Inline(copy),
+                None => Payload::Segments(&segments[index]),
+            },
         });
         end.pairs[pair].post_sends(&requests[..count]).map_err(|(_, error)| error)?;
-        self.posted[pair] = self.place(first, count);
+        self.posted[pair] = place(end, first, count);
         Ok(())
-    }
-
-    /// The place `index` places behind another.
-    fn place(&self, first: usize, index: usize) -> usize {
-        let places = self.end.row.places();
-        if places == 1 { 0 } else { (first + index) % places }
     }
 
     /// What a request does at a place.
@@ -297,8 +307,8 @@ impl<'a> Asker<'a> {
     }
 
     /// A request and its completion.
-    fn plain_trip(&mut self, inline: Option<&[u8]>, drive: Drive<'_>) -> Result<(), Failure> {
-        self.post(PAIR, 1, inline)?;
+    fn plain_trip(&mut self, drive: Drive<'_>) -> Result<(), Failure> {
+        self.post(PAIR, 1)?;
         let mut batch = [Completion::default()];
         self.next(&mut batch, drive)?;
         self.end.check(&batch[0])
@@ -312,6 +322,12 @@ impl<'a> Asker<'a> {
             self.total()
         ))
     }
+}
+
+/// The place `index` places behind another.
+fn place(end: &End, first: usize, index: usize) -> usize {
+    let places = end.row.places();
+    if places == 1 { 0 } else { (first + index) % places }
 }
 
 #[cfg(test)]

@@ -212,6 +212,11 @@ impl End {
         Ok(self.memory.to_vec(source_offset(&self.row, source), self.row.size)?)
     }
 
+    /// Copies a source.
+    pub(super) fn read_source(&self, source: usize, copy: &mut [u8]) -> Result<(), Failure> {
+        Ok(self.memory.read(source_offset(&self.row, source), copy)?)
+    }
+
     /// The counter of a queue pair that the other end adds to.
     pub(super) fn word(&self, pair: usize) -> Result<u64, Failure> {
         Ok(self.memory.load_u64(target_offset(&self.row, pair, 0))?)

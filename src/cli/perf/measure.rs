@@ -3,7 +3,6 @@
 use indicatif::ProgressBar;
 use uroce::verbs::Context;
 
-use super::super::processor::processor_time;
 use super::PerfArgs;
 use super::asker::{Asker, Moved, Times, Until};
 use super::end::End;
@@ -11,6 +10,7 @@ use super::other::{Command, Other, Totals};
 use super::plan::{Measure, Operation, Row};
 use super::raw::Raw;
 use super::statistics::Percentiles;
+use super::usage::{Usage, Watch};
 use crate::cli::output::Failure;
 
 /// Bytes of a bare round trip one way at most: more than that a socket need not hold.
@@ -24,13 +24,23 @@ pub(super) struct Figures {
     /// The median time of each slice (latency).
     pub(super) medians: Vec<f64>,
     pub(super) times: Option<Percentiles>,
-    /// Nanoseconds of processor time, both ends together.
-    pub(super) processor: u64,
+    /// What the end that asks has used, and the other one where it is a process of its own.
+    pub(super) usage: [Usage; 2],
     /// Datagrams of a bare stream that were sent, arrived or not.
     pub(super) sent: u64,
 }
 
 impl Figures {
+    /// Nanoseconds of processor time, both ends together.
+    pub(super) fn processor(&self) -> u64 {
+        self.usage.iter().map(|usage| usage.processor).sum()
+    }
+
+    /// The lesser of the two ends' shares of a processor.
+    pub(super) fn least_share(&self) -> Option<f64> {
+        self.usage.iter().filter_map(Usage::share).min_by(f64::total_cmp)
+    }
+
     pub(super) fn messages(&self) -> u64 {
         self.slices.iter().map(|slice| slice.messages).sum()
     }
@@ -131,15 +141,15 @@ fn slice(
     all: &mut Vec<u64>,
 ) -> Result<(), Failure> {
     other.serve()?;
-    let before = processor_time();
+    let watch = Watch::start();
     let mut times = Times::new();
     let mut drive = || other.drive();
     let moved = match asker.end.row.measure {
         Measure::Bandwidth => asker.bandwidth(until, &mut drive)?,
         Measure::Latency => asker.latency(until, &mut times, &mut drive)?,
     };
-    ours.processor += processor_time() - before;
-    ours.processor += other.stop()?;
+    ours.usage[0].add(watch.stop());
+    ours.usage[1].add(other.stop()?);
     ours.slices.push(moved);
     ours.add_times(times, all);
     Ok(())
@@ -158,7 +168,7 @@ fn bare_slice(
         (Until::Count(count), Measure::Bandwidth) => Until::Count(count * row.packets() as u64),
         (until, _) => until,
     };
-    let before = processor_time();
+    let watch = Watch::start();
     match other {
         Other::Here(here) => {
             let moved = match row.measure {
@@ -180,8 +190,8 @@ fn bare_slice(
                 Measure::Bandwidth => socket.stream(peer, row.datagram(), until)?,
                 Measure::Latency => socket.ping(peer, row.exchange(), until, &mut times)?,
             };
-            let (processor, arrived) = process.stop()?;
-            raw.processor += processor;
+            let (usage, arrived) = process.stop()?;
+            raw.usage[1].add(usage);
             raw.sent += if row.measure == Measure::Bandwidth { moved.messages } else { 0 };
             raw.slices.push(match row.measure {
                 // A stream is as fast as the slower of the two: a buffer can be emptied faster than
@@ -194,7 +204,7 @@ fn bare_slice(
             });
         }
     }
-    raw.processor += processor_time() - before;
+    raw.usage[0].add(watch.stop());
     raw.add_times(times, all);
     Ok(())
 }

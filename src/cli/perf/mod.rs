@@ -18,6 +18,7 @@ mod raw_memory;
 mod report;
 mod service;
 mod statistics;
+mod usage;
 mod volley;
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -38,7 +39,7 @@ use super::waiting::Waiting;
 use asker::{POSTS, Until};
 use other::{Here, Other, Process};
 use plan::{Measure, Operation, Row, WORD};
-use report::Setting;
+use report::{Setting, Teller};
 
 /// The interface, unless one is named.
 const LOOPBACK: &str = "lo";
@@ -48,6 +49,10 @@ const ADDRESSES: [IpAddr; 2] =
 /// Bytes of a message unless told otherwise.
 const BANDWIDTH_SIZE: usize = 64 << 10;
 const LATENCY_SIZE: usize = 8;
+/// Messages of a queue pair under way unless told otherwise.
+const DEPTH: usize = 128;
+/// Exponent of the local ACK timeout unless told otherwise.
+const TIMEOUT: u8 = 14;
 /// Sizes of --all: powers of two up to this one.
 const LARGEST_OF_ALL: u32 = 23;
 /// Bytes of a message at most.
@@ -82,7 +87,8 @@ pub struct PerfArgs {
     #[arg(short = 'a', long)]
     all: bool,
     /// Messages of a queue pair under way (bandwidth)
-    #[arg(short = 't', long, visible_alias = "tx-depth", default_value_t = 128, value_name = "COUNT",
+    #[arg(short = 't', long, visible_alias = "tx-depth", default_value_t = DEPTH as u32,
+          value_name = "COUNT",
           value_parser = clap::value_parser!(u32).range(1..=8192))]
     depth: u32,
     /// Queue pairs (bandwidth)
@@ -101,15 +107,15 @@ pub struct PerfArgs {
     #[arg(short = 'm', long, value_parser = parse_mtu, value_name = "BYTES")]
     mtu: Option<PathMtu>,
     /// Local ACK timeout, as its exponent: 4.096 us * 2^N; 0 for none
-    #[arg(long, default_value_t = 14, value_name = "EXPONENT",
+    #[arg(long, default_value_t = TIMEOUT, value_name = "EXPONENT",
           value_parser = clap::value_parser!(u8).range(0..=31))]
     timeout: u8,
     /// Post WRITEs and SENDs of up to so many bytes inline
-    #[arg(short = 'I', long, default_value_t = 0, value_name = "BYTES",
-          value_parser = clap::value_parser!(u32).range(0..=1024))]
+    #[arg(short = 'I', long, default_value_t = 0, value_name = "BYTES", value_parser = parse_inline)]
     inline: u32,
     /// What the ends watch while they wait: the completion queue, which drives the device, or only
-    /// the memory that a WRITE changes, while the device's thread does the work (write latency)
+    /// the memory that a WRITE changes, while the device's thread does the work (write latency);
+    /// that wants a processor more at each end
     #[arg(long, value_enum, default_value = "cq", value_name = "WHAT")]
     poll: PollChoice,
     /// Sleep on completion events instead of polling
@@ -130,7 +136,8 @@ pub struct PerfArgs {
     /// Leave the ceiling out
     #[arg(long)]
     no_raw: bool,
-    /// Give up when nothing has completed for so many seconds
+    /// Give up when nothing has completed for so many seconds, or the other end has not prepared its
+    /// memory within them, or a minute if they are fewer
     #[arg(long, default_value_t = 30, value_name = "SECONDS",
           value_parser = clap::value_parser!(u64).range(1..=3600))]
     patience: u64,
@@ -161,20 +168,20 @@ costs in all, without a kernel.
   uroce perf read -b --sizes 1M,16M --buffer 64M        data that no cache holds
   uroce perf write -b -t 16 --fault loss=1%             with losses, in both directions
 
-The ceiling (raw) has the same datagrams, buffers and polling, but no protocol; its slices lie
-between ours. Of rates and times only the ratio means much on a busy machine. --fault and --pcap
-count at the end that asks. The connections are RC; atomic is fetch and add of 8 bytes.
+The ceiling (raw) has the same datagrams, buffers and polling, but no protocol and no faults; its
+slices lie between ours. ours/raw is the best slice of ours by the best of raw: of rates for
+bandwidth, where more is better, of median times for latency, where less is. On a busy machine
+neither figures nor ratios mean much, and a note says so.
+
+Round trips are whole; ib_write_lat and ib_send_lat of perftest print half. As there: -a -d -D -e -I
+-m -n -q -s -t. Otherwise: -b is bandwidth, not both directions, and -l latency, not a post list.
+
+--fault and --pcap are at the end that asks: what it sends and what it receives is lost, or written
+to the file, which slows it. The connections are RC; atomic is fetch and add of 8 bytes.
 
 Exit status: 0 if all came out right, 1 if a message failed or data was wrong, 2 for wrong usage or
-input/output.
-
---json, whose fields stay: link, device, path_mtu, depth, queue_pairs, in_flight, buffer, timeout,
-inline, polling, slices, receive_buffer, fault, rows: list of {operation, measure, size, messages,
-bytes, seconds, verified, gigabits_per_second and messages_per_second {best, median}, round_trip_us
-{min, p50, p90, p99, p999, max}, processor_ns_per_byte, packets {sent, received, retransmitted,
-per_burst, answered, overflowed}, raw {datagram, datagrams_per_send, sent, arrived,
-gigabits_per_second, round_trip_us, processor_ns_per_byte}, ratio {best, median}}; what a row has not
-is null.";
+input/output. Text has each row as soon as it is measured; --json has all in one object, after a
+failure those until then and the error. docs/perf-json.md describes its members.";
 
 /// What is between the two ends.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -209,6 +216,12 @@ fn parse_size(text: &str) -> Result<usize, String> {
         .ok_or_else(|| "expected 1 to 1G bytes; K, M and G count in 1024s".to_owned())
 }
 
+fn parse_inline(text: &str) -> Result<u32, String> {
+    let bytes = if text == "0" { Some(0) } else { parse_size(text).ok() };
+    let fitting = bytes.and_then(|bytes| u32::try_from(bytes).ok()).filter(|bytes| *bytes <= 1024);
+    fitting.ok_or_else(|| "expected 0 to 1024 bytes, or 1K".to_owned())
+}
+
 fn parse_seconds(text: &str) -> Result<f64, String> {
     let seconds = text.parse().ok().filter(|seconds| (0.01..=3600.0).contains(seconds));
     seconds.ok_or_else(|| "expected 0.01 to 3600 seconds".to_owned())
@@ -223,12 +236,14 @@ pub fn run(args: &PerfArgs) -> Result<ExitCode, Failure> {
     let (context, mut other, fault) = args.open()?;
     let rows = args.rows(&context);
     let bar = progress(rows.len() as u64 * u64::from(args.slices()) * 2, "slices");
-    let mut outcomes = Vec::new();
-    for numbered in rows.into_iter().enumerate() {
-        outcomes.push(measure::measure(args, &context, &mut other, numbered, &bar)?);
-    }
+    let setting = args.setting(&context, fault)?;
+    let mut teller = Teller::new(args, &setting);
+    let measured = rows.into_iter().enumerate().try_for_each(|numbered| {
+        let outcome = measure::measure(args, &context, &mut other, numbered, &bar)?;
+        bar.suspend(|| teller.row(&outcome))
+    });
     bar.finish_and_clear();
-    report::tell(args, &args.setting(&context, fault)?, &outcomes)
+    teller.end(measured)
 }
 
 impl PerfArgs {
@@ -247,6 +262,7 @@ impl PerfArgs {
                  or other operations (`uroce perf read send atomic --events`)",
             ));
         }
+        self.check_effects()?;
         if self.link == LinkChoice::Udp {
             return Ok(());
         }
@@ -262,6 +278,57 @@ impl PerfArgs {
                 "{option} needs {needed}, which --link memory has not: leave one of them out"
             ))),
         }
+    }
+
+    /// What would change nothing is not what was meant.
+    fn check_effects(&self) -> Result<(), Failure> {
+        let (depth, pairs) = (self.depth as usize, self.queue_pairs as usize);
+        let is_only = |some: &[Operation]| self.chosen().iter().all(|one| some.contains(one));
+        let is_sized = self.size.is_some() || !self.sizes.is_empty() || self.all;
+        let in_flight = self.in_flight.map_or(0, |count| count as usize);
+        let wrong = [
+            (
+                self.latency && depth != DEPTH,
+                "--depth is for bandwidth: one round trip is under way",
+            ),
+            (self.latency && pairs != 1, "--qps is for bandwidth: round trips have one queue pair"),
+            (
+                self.latency && in_flight > 0,
+                "--in-flight is for bandwidth: one round trip is under way",
+            ),
+            (self.latency && self.buffer.is_some(), "--buffer is for bandwidth"),
+            (
+                self.buffer.is_some() && is_only(&[Operation::Send, Operation::Atomic]),
+                "--buffer: only WRITEs and READs walk through memory",
+            ),
+            (
+                self.inline > 0 && is_only(&[Operation::Read, Operation::Atomic]),
+                "--inline: only WRITEs and SENDs bring data that could be inline",
+            ),
+            (
+                is_sized && is_only(&[Operation::Atomic]),
+                "atomic is always of 8 bytes: give no size",
+            ),
+            (
+                in_flight > depth * pairs,
+                "--in-flight is more than --depth and --qps allow together: raise one of them",
+            ),
+            (
+                self.buffer.is_some_and(|buffer| self.largest() > buffer),
+                "--buffer does not hold one message: give at least its size",
+            ),
+        ];
+        match wrong.iter().find(|(is_wrong, _)| *is_wrong) {
+            Some((_, why)) => Err(Failure::usage(*why)),
+            None => Ok(()),
+        }
+    }
+
+    /// The largest message of the bandwidth rows.
+    fn largest(&self) -> usize {
+        let sizes =
+            self.chosen().into_iter().flat_map(|one| self.sizes_of(one, Measure::Bandwidth));
+        sizes.max().unwrap_or(0)
     }
 
     /// The operations to measure.
@@ -401,6 +468,10 @@ impl PerfArgs {
             in_flight: self.in_flight,
             buffer: self.buffer,
             timeout: self.timeout,
+            addresses: match self.link {
+                LinkChoice::Udp => [context.gid(0)?.address(), self.peer_address(context)?],
+                LinkChoice::Memory => raw_memory::ADDRESSES,
+            },
             inline: self.inline,
             polling: match (self.events, self.poll) {
                 (true, _) => "events",
@@ -408,12 +479,23 @@ impl PerfArgs {
                 (_, PollChoice::Memory) => "memory",
             },
             slices: self.slices(),
+            has_bandwidth: !self.latency,
             receive_buffer: match self.link {
                 LinkChoice::Udp => self.receive_buffer()?,
                 LinkChoice::Memory => None,
             },
             fault,
+            version: env!("CARGO_PKG_VERSION"),
+            processors: std::thread::available_parallelism().map_or(1, usize::from),
         })
+    }
+
+    /// Where the other end is: on loopback at an address of its own, elsewhere at the same one.
+    fn peer_address(&self, context: &Context) -> Result<IpAddr, Failure> {
+        match self.peer_options()?.addresses.first() {
+            Some(address) => Ok(*address),
+            None => Ok(context.gid(0)?.address()),
+        }
     }
 }
 

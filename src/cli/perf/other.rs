@@ -21,7 +21,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::IpAddr;
 use std::process::{Child, ChildStdin, Command as Program, Stdio};
-use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -33,7 +33,11 @@ use super::plan::{Exchange, Row};
 use super::raw::Arrived;
 use super::raw_memory::RawMemory;
 use super::service::Service;
+use super::usage::Usage;
 use crate::cli::output::Failure;
+
+/// The other end has so long at least to make its memory, and to check it.
+const PREPARATION: Duration = Duration::from_secs(60);
 
 /// What the asked process is told.
 #[derive(Debug, Deserialize, Serialize)]
@@ -66,7 +70,7 @@ pub(super) enum Answer {
     /// The port that a bare socket receives on.
     Port(u16),
     Stopped {
-        processor: u64,
+        usage: Usage,
         arrived: Arrived,
     },
     Checked(Totals),
@@ -144,7 +148,7 @@ impl Other<'_> {
             }
             Self::Process(process) => {
                 process.tell(&Command::Prepare(number))?;
-                match process.answer()? {
+                match process.answer_to("prepare its memory and queue pairs")? {
                     Answer::Card { card, totals, address } => {
                         process.address = Some(address);
                         Ok((card, totals))
@@ -166,7 +170,7 @@ impl Other<'_> {
             }
             Self::Process(process) => {
                 process.tell(&Command::Connect(card))?;
-                match process.answer()? {
+                match process.answer_to("connect its queue pairs")? {
                     Answer::Ready => Ok(()),
                     other => Err(unexpected(&other)),
                 }
@@ -190,10 +194,10 @@ impl Other<'_> {
         }
     }
 
-    /// It stops serving. Returns the nanoseconds of processor time that it took elsewhere.
-    pub(super) fn stop(&mut self) -> Result<u64, Failure> {
+    /// It stops serving. Returns what it has used elsewhere.
+    pub(super) fn stop(&mut self) -> Result<Usage, Failure> {
         match self {
-            Self::Here(_) => Ok(0),
+            Self::Here(_) => Ok(Usage::default()),
             Self::Process(process) => Ok(process.stop()?.0),
         }
     }
@@ -207,7 +211,7 @@ impl Other<'_> {
             }
             Self::Process(process) => {
                 process.tell(&Command::Check(messages.to_vec()))?;
-                match process.answer()? {
+                match process.answer_to("check what has come")? {
                     Answer::Checked(totals) => Ok(totals),
                     other => Err(unexpected(&other)),
                 }
@@ -266,12 +270,26 @@ impl Process {
         Err(self.answer().err().unwrap_or_else(ended))
     }
 
-    /// Its next answer.
-    pub(super) fn answer(&self) -> Result<Answer, Failure> {
-        match self.answers.recv_timeout(self.patience) {
+    /// Its next answer, where nothing has to be done for it.
+    fn answer(&self) -> Result<Answer, Failure> {
+        self.answer_within(self.patience, "answer")
+    }
+
+    /// Its next answer, once it has done this, which may take a while: memory may be large.
+    fn answer_to(&self, what: &str) -> Result<Answer, Failure> {
+        self.answer_within(self.patience.max(PREPARATION), what)
+    }
+
+    fn answer_within(&self, patience: Duration, what: &str) -> Result<Answer, Failure> {
+        match self.answers.recv_timeout(patience) {
             Ok(Answer::Failed { status, message }) => Err(failed(status, &message)),
             Ok(answer) => Ok(answer),
-            Err(_) => Err(ended()),
+            Err(RecvTimeoutError::Disconnected) => Err(ended()),
+            Err(RecvTimeoutError::Timeout) => Err(Failure::bad(format!(
+                "the process with the other end took over {} s to {what}: a longer --patience \
+                 waits for it",
+                patience.as_secs()
+            ))),
         }
     }
 
@@ -286,10 +304,10 @@ impl Process {
     }
 
     /// Ends Serve, Sink or Echo.
-    pub(super) fn stop(&mut self) -> Result<(u64, Arrived), Failure> {
+    pub(super) fn stop(&mut self) -> Result<(Usage, Arrived), Failure> {
         self.tell(&Command::Stop)?;
         match self.answer()? {
-            Answer::Stopped { processor, arrived } => Ok((processor, arrived)),
+            Answer::Stopped { usage, arrived } => Ok((usage, arrived)),
             other => Err(unexpected(&other)),
         }
     }
@@ -318,7 +336,7 @@ fn failed(status: u8, message: &str) -> Failure {
 }
 
 fn ended() -> Failure {
-    Failure::bad("the process with the other end has ended or does not answer; try again")
+    Failure::bad("the process with the other end has ended: somebody stopped it, or memory ran out")
 }
 
 pub(super) fn unexpected(answer: &Answer) -> Failure {

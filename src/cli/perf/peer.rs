@@ -6,13 +6,13 @@ use std::sync::mpsc::{Receiver, TryRecvError, channel};
 
 use uroce::verbs::Context;
 
-use super::super::processor::processor_time;
 use super::PerfArgs;
 use super::end::End;
 use super::other::{Answer, Command, Totals};
 use super::plan::Exchange;
 use super::raw::{Arrived, Raw};
 use super::service::Service;
+use super::usage::Watch;
 use crate::cli::output::{Failure, print};
 
 /// Rounds between two looks at what it is told.
@@ -89,7 +89,7 @@ impl Peer<'_> {
     }
 
     fn serve(&mut self) -> Result<Answer, Failure> {
-        let before = processor_time();
+        let watch = Watch::start();
         let service = self.service.as_mut().ok_or_else(out_of_turn)?;
         let rounds = if self.args.events { 1 } else { ROUNDS };
         while !is_stopped(&self.commands)? {
@@ -97,8 +97,7 @@ impl Peer<'_> {
                 service.step_or_sleep()?;
             }
         }
-        let processor = processor_time() - before;
-        Ok(Answer::Stopped { processor, arrived: Arrived::default() })
+        Ok(Answer::Stopped { usage: watch.stop(), arrived: Arrived::default() })
     }
 
     fn bare(&self) -> Result<Raw, Failure> {
@@ -109,14 +108,14 @@ impl Peer<'_> {
 
     fn sink(&self) -> Result<Answer, Failure> {
         let mut raw = self.bare()?;
-        let before = processor_time();
+        let watch = Watch::start();
         let arrived = raw.sink(|| is_stopped(&self.commands))?;
-        Ok(Answer::Stopped { processor: processor_time() - before, arrived })
+        Ok(Answer::Stopped { usage: watch.stop(), arrived })
     }
 
     fn echo(&self, exchange: Exchange) -> Result<Answer, Failure> {
         let mut raw = self.bare()?;
-        let before = processor_time();
+        let watch = Watch::start();
         let mut rounds = 0u32;
         raw.echo(exchange, || {
             rounds = rounds.wrapping_add(1);
@@ -125,8 +124,7 @@ impl Peer<'_> {
             }
             Ok(false)
         })?;
-        let processor = processor_time() - before;
-        Ok(Answer::Stopped { processor, arrived: Arrived::default() })
+        Ok(Answer::Stopped { usage: watch.stop(), arrived: Arrived::default() })
     }
 }
 

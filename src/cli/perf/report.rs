@@ -1,5 +1,6 @@
 //! What `uroce perf` says, to people and to machines.
 
+use std::net::IpAddr;
 use std::process::ExitCode;
 
 use serde::Serialize;
@@ -8,9 +9,14 @@ use super::measure::{Figures, Outcome};
 use super::other::Totals;
 use super::plan::{Measure, Operation, Row};
 use super::statistics::{Percentiles, Slices};
-use super::{LinkChoice, PerfArgs};
+use super::{LinkChoice, PerfArgs, TIMEOUT};
 use crate::cli::output::{Failure, print};
 use crate::cli::text::{Palette, Tone, count, hanging};
+
+/// The share of a processor from which on it counts as a whole one.
+const WHOLE: f64 = 0.9;
+/// The share of raw's datagrams up to which nobody needs to know that they were lost.
+const HARDLY: f64 = 0.05;
 
 /// Under what conditions the figures were taken.
 #[derive(Serialize)]
@@ -26,12 +32,20 @@ pub(super) struct Setting {
     pub(super) buffer: Option<usize>,
     /// Exponent of the local ACK timeout.
     pub(super) timeout: u8,
+    /// Addresses of the two ends.
+    pub(super) addresses: [IpAddr; 2],
     pub(super) inline: u32,
     pub(super) polling: &'static str,
     pub(super) slices: u32,
+    #[serde(skip)]
+    pub(super) has_bandwidth: bool,
     /// Bytes that were asked for; nothing for the device's own choice, or in memory.
     pub(super) receive_buffer: Option<usize>,
     pub(super) fault: Option<String>,
+    /// Of this program.
+    pub(super) version: &'static str,
+    /// Processors that this process may use.
+    pub(super) processors: usize,
 }
 
 /// Everything that is told.
@@ -39,7 +53,9 @@ pub(super) struct Setting {
 struct Report<'a> {
     #[serde(flatten)]
     setting: &'a Setting,
-    rows: Vec<RowReport>,
+    rows: &'a [RowReport],
+    /// What ended the run before all rows were measured.
+    error: Option<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -56,6 +72,9 @@ struct RowReport {
     messages_per_second: Option<Slices>,
     round_trip_us: Option<Percentiles>,
     processor_ns_per_byte: f64,
+    processor_ns_per_message: f64,
+    /// The lesser of the two ends' shares of a processor; nothing where they sleep.
+    processor_share: Option<f64>,
     packets: Packets,
     raw: Option<RawReport>,
     /// Ours by raw: of rates in bandwidth rows, of median times in latency rows.
@@ -84,7 +103,7 @@ struct RawReport {
 }
 
 impl RowReport {
-    fn of(outcome: &Outcome) -> Self {
+    fn of(outcome: &Outcome, sleeps: bool) -> Self {
         let Outcome { row, ours, raw, totals } = outcome;
         let is_bandwidth = row.measure == Measure::Bandwidth;
         let messages = ours.messages();
@@ -96,7 +115,7 @@ impl RowReport {
             arrived: if is_bandwidth { raw.messages() } else { 0 },
             gigabits_per_second: is_bandwidth.then(|| rates_in_gigabits(raw, raw_payload(row))),
             round_trip_us: raw.times,
-            processor_ns_per_byte: per_byte(raw.processor, raw.messages(), raw_payload(row)),
+            processor_ns_per_byte: per_byte(raw.processor(), raw.messages(), raw_payload(row)),
         });
         let ratio = raw.as_ref().and_then(|raw| ratio(row, ours, raw));
         Self {
@@ -110,7 +129,9 @@ impl RowReport {
             gigabits_per_second: is_bandwidth.then(|| rates_in_gigabits(ours, row.size)),
             messages_per_second: rates,
             round_trip_us: ours.times,
-            processor_ns_per_byte: per_byte(ours.processor, messages, row.size),
+            processor_ns_per_byte: per_byte(ours.processor(), messages, row.size),
+            processor_ns_per_message: per_byte(ours.processor(), messages, 1),
+            processor_share: ours.least_share().filter(|_| !sleeps),
             packets: Packets::of(totals),
             raw: raw_report,
             ratio,
@@ -166,24 +187,47 @@ fn ratio(row: &Row, ours: &Figures, raw: &Figures) -> Option<Slices> {
     }
 }
 
-/// Tells what has come out.
-pub(super) fn tell(
-    args: &PerfArgs,
-    setting: &Setting,
-    outcomes: &[Outcome],
-) -> Result<ExitCode, Failure> {
-    let rows: Vec<RowReport> = outcomes.iter().map(RowReport::of).collect();
-    if args.json {
-        print(&serde_json::to_string(&Report { setting, rows })?)?;
-        return Ok(ExitCode::SUCCESS);
+/// Tells people each row as soon as it is measured, and machines all of them in the end.
+pub(super) struct Teller<'a> {
+    args: &'a PerfArgs,
+    setting: &'a Setting,
+    palette: Palette,
+    rows: Vec<RowReport>,
+}
+
+impl<'a> Teller<'a> {
+    pub(super) fn new(args: &'a PerfArgs, setting: &'a Setting) -> Self {
+        Self { args, setting, palette: Palette::new(args.color), rows: Vec::new() }
     }
-    let palette = Palette::new(args.color);
-    print(&describe(setting))?;
-    table(palette, &rows, Measure::Bandwidth, &bandwidth_title(), bandwidth_line)?;
-    table(palette, &rows, Measure::Latency, LATENCY_TITLE, latency_line)?;
-    print("")?;
-    print(&hanging("", &explanation(setting, args.no_raw)))?;
-    Ok(ExitCode::SUCCESS)
+
+    /// A row was measured.
+    pub(super) fn row(&mut self, outcome: &Outcome) -> Result<(), Failure> {
+        let row = RowReport::of(outcome, self.args.events);
+        if !self.args.json {
+            if self.rows.is_empty() {
+                print(&describe(self.setting))?;
+            }
+            if self.rows.last().is_none_or(|last| last.measure != row.measure) {
+                print(&format!("\n{}", self.palette.paint(Tone::Title, &title(row.measure))))?;
+            }
+            print(&line(&row))?;
+        }
+        self.rows.push(row);
+        Ok(())
+    }
+
+    /// All rows were measured, or a failure has ended it before.
+    pub(super) fn end(&self, outcome: Result<(), Failure>) -> Result<ExitCode, Failure> {
+        let error = outcome.as_ref().err().map(|failure| failure.parts().1);
+        if self.args.json {
+            let report = Report { setting: self.setting, rows: &self.rows, error };
+            print(&serde_json::to_string(&report)?)?;
+        } else if !self.rows.is_empty() {
+            print(&format!("\n{}", hanging("", &explanation(self.setting, &self.rows))))?;
+            notes(&self.rows).iter().try_for_each(|note| print(&hanging("note: ", note)))?;
+        }
+        outcome.map(|()| ExitCode::SUCCESS)
+    }
 }
 
 fn describe(setting: &Setting) -> String {
@@ -193,37 +237,49 @@ fn describe(setting: &Setting) -> String {
             LinkChoice::Memory => "both ends in one thread, in memory".to_owned(),
         },
         format!("path MTU {}", setting.path_mtu),
-        count(setting.queue_pairs.into(), "queue pair"),
-        format!("{} deep", setting.depth),
         match setting.polling {
             "events" => "asleep until events".to_owned(),
             polled => format!("polling {polled}"),
         },
     ];
+    if let LinkChoice::Udp = setting.link {
+        let [own, peer] = setting.addresses;
+        parts.insert(1, format!("{own} to {peer}"));
+    }
+    if setting.has_bandwidth {
+        parts.push(count(setting.queue_pairs.into(), "queue pair"));
+        parts.push(format!("{} deep", setting.depth));
+        parts.extend(setting.in_flight.map(|most| format!("{most} in flight")));
+        parts.extend(setting.buffer.map(|bytes| format!("through {bytes} bytes")));
+    }
+    if setting.inline > 0 {
+        parts.push(format!("inline up to {} bytes", setting.inline));
+    }
+    if setting.timeout != TIMEOUT {
+        parts.push(format!("timeout exponent {}", setting.timeout));
+    }
     parts.extend(setting.receive_buffer.map(|bytes| format!("receive buffer {bytes} bytes")));
     parts.extend(setting.fault.as_ref().map(|fault| format!("fault {fault}")));
     hanging("uroce perf: ", &parts.join(", "))
 }
 
-fn table(
-    palette: Palette,
-    rows: &[RowReport],
-    measure: Measure,
-    title: &str,
-    line: fn(&RowReport) -> String,
-) -> Result<(), Failure> {
-    let mut rows = rows.iter().filter(|row| row.measure == measure).peekable();
-    if rows.peek().is_none() {
-        return Ok(());
+fn title(measure: Measure) -> String {
+    match measure {
+        Measure::Bandwidth => bandwidth_title(),
+        Measure::Latency => LATENCY_TITLE.to_owned(),
     }
-    print("")?;
-    print(&palette.paint(Tone::Title, title))?;
-    rows.try_for_each(|row| print(&line(row)))
+}
+
+fn line(row: &RowReport) -> String {
+    match row.measure {
+        Measure::Bandwidth => bandwidth_line(row),
+        Measure::Latency => latency_line(row),
+    }
 }
 
 fn bandwidth_title() -> String {
     format!(
-        "{:<9}{:>9}{:>9}{:>9}{:>12}{:>10}{:>9}{:>10}{:>9}{:>8}",
+        "{:<9}{:>9}{:>9}{:>9}{:>12}{:>10}{:>9}{:>10}{:>11}{:>8}",
         "bandwidth",
         "bytes",
         "Gbit/s",
@@ -232,7 +288,7 @@ fn bandwidth_title() -> String {
         "raw",
         "median",
         "ours/raw",
-        "ns/byte",
+        "ns/message",
         "resent"
     )
 }
@@ -243,7 +299,7 @@ fn bandwidth_line(row: &RowReport) -> String {
     };
     let raw = row.raw.as_ref().and_then(|raw| raw.gigabits_per_second);
     format!(
-        "{:<9}{:>9}{:>9}{:>9}{:>12}{:>10}{:>9}{:>10}{:>9}{:>8}",
+        "{:<9}{:>9}{:>9}{:>9}{:>12}{:>10}{:>9}{:>10}{:>11}{:>8}",
         row.operation.name(),
         row.size,
         number(row.gigabits_per_second, |slices| slices.best),
@@ -252,7 +308,7 @@ fn bandwidth_line(row: &RowReport) -> String {
         number(raw, |slices| slices.best),
         number(raw, |slices| slices.median),
         number(row.ratio, |slices| slices.best),
-        figure(row.processor_ns_per_byte),
+        figure(row.processor_ns_per_message),
         row.packets.retransmitted
     )
 }
@@ -264,7 +320,16 @@ fn latency_line(row: &RowReport) -> String {
     let times = row.round_trip_us.map_or([0.0; 6], |times| {
         [times.min, times.p50, times.p90, times.p99, times.p999, times.max]
     });
-    let times: String = times.iter().map(|time| format!("{:>9}", figure(*time))).collect();
+    // Of too few times a percentile is the longest, and says nothing else.
+    let needed = [1, 1, 10, 100, 1000, 1];
+    let times: String = times
+        .iter()
+        .zip(needed)
+        .map(|(time, needed)| match row.messages >= needed {
+            true => format!("{:>9}", figure(*time)),
+            false => format!("{:>9}", "-"),
+        })
+        .collect();
     let raw = row.raw.as_ref().and_then(|raw| raw.round_trip_us);
     let raw = raw.map_or_else(|| "-".to_owned(), |times| figure(times.p50));
     let ratio = row.ratio.map_or_else(|| "-".to_owned(), |ratio| figure(ratio.best));
@@ -286,23 +351,79 @@ fn figure(value: f64) -> String {
     }
 }
 
-fn explanation(setting: &Setting, no_raw: bool) -> String {
-    let rest = "The first of two figures is the best slice, the second the median. ns/byte is \
-                processor time of both ends. Latency is of a whole round trip. All data was checked.";
-    if no_raw {
-        return rest.to_owned();
+fn explanation(setting: &Setting, rows: &[RowReport]) -> String {
+    let has = |measure: Measure| rows.iter().any(|row| row.measure == measure);
+    let mut sentences = Vec::new();
+    if rows.iter().any(|row| row.raw.is_some()) {
+        sentences.push(match setting.link {
+            LinkChoice::Udp => {
+                "raw: the same datagrams over plain UDP sockets, as fast as they go and without any \
+                 protocol, in slices between ours; its Gbit/s are those of the payload that arrived."
+            }
+            LinkChoice::Memory => {
+                "raw: the same datagrams copied into and out of the bare link, without headers, \
+                 checks or a protocol, in slices between ours; its Gbit/s are of the payload."
+            }
+        });
+        if setting.fault.is_some() {
+            sentences.push("raw has no faults.");
+        }
     }
-    let raw = match setting.link {
-        LinkChoice::Udp => {
-            "raw: the same datagrams over plain UDP sockets, as fast as they go and without any \
-             protocol, in slices between ours; its Gbit/s are of the payload."
-        }
-        LinkChoice::Memory => {
-            "raw: the same datagrams copied into and out of the bare link, without headers, checks \
-             or a protocol, in slices between ours; its Gbit/s are of the payload."
-        }
-    };
-    format!("{raw} {rest}")
+    if has(Measure::Bandwidth) {
+        sentences.push(
+            "Bandwidth: the first of two figures is the best slice, the second (median) the one in \
+             the middle; messages/s and ours/raw are of the best, and more is better. ns/message is \
+             processor time of both ends.",
+        );
+    }
+    if has(Measure::Latency) {
+        sentences.push(
+            "Latency is of whole round trips (ib_write_lat and ib_send_lat print half); ours/raw is \
+             the time of the best slice's median by that of raw, and less is better.",
+        );
+    }
+    sentences.push(
+        "resent: packets sent again, because they or their answers were lost or late. All data was \
+         checked.",
+    );
+    sentences.join(" ")
+}
+
+/// What makes figures other than they seem.
+fn notes(rows: &[RowReport]) -> Vec<String> {
+    let share = rows.iter().filter_map(|row| row.processor_share).fold(1.0, f64::min);
+    let mut notes = Vec::new();
+    if share < WHOLE {
+        notes.push(format!(
+            "an end that polls had a processor for only {:.0} % of the time, so these figures are \
+             not of uroce alone: two processors that nobody else uses give better ones",
+            share * 100.0
+        ));
+    }
+    let lost = rows.iter().filter_map(|row| row.raw.as_ref()).map(RawReport::lost);
+    let lost = lost.fold(0.0, f64::max);
+    if lost > HARDLY {
+        notes.push(format!(
+            "the receiver of raw, which nobody holds back, lost up to {:.0} % of what was sent",
+            lost * 100.0
+        ));
+    }
+    let is_bare = |row: &RowReport| row.measure == Measure::Latency && row.raw.is_none();
+    if rows.iter().any(is_bare) && rows.iter().any(|row| row.raw.is_some()) {
+        notes.push(
+            "round trips of messages that a socket need not hold as a whole have no raw beside them"
+                .to_owned(),
+        );
+    }
+    notes
+}
+
+impl RawReport {
+    /// The share of the datagrams of a stream that did not arrive.
+    fn lost(&self) -> f64 {
+        let lost = self.sent.saturating_sub(self.arrived);
+        if self.sent == 0 { 0.0 } else { lost as f64 / self.sent as f64 }
+    }
 }
 
 #[cfg(test)]

@@ -46,7 +46,7 @@ fn speed(packets: u64, processor: u64) -> f64 {
 
 fn speed_in_words(packets: u64, processor: u64) -> String {
     let (seconds, speed) = (processor as f64 / 1e9, speed(packets, processor) / 1e6);
-    format!("{seconds:.3} s of processor time, {speed:.3} million packets a second of it")
+    format!("{seconds:.3} s of processor time, {speed:.3} million packets a second of a processor")
 }
 
 #[derive(Serialize)]
