@@ -160,6 +160,34 @@ fn names(value: &Value, into: &mut Vec<String>) {
     }
 }
 
+/// A failure is told by the exit status even where nobody can read why.
+#[test]
+fn a_full_standard_error_changes_no_exit_status() {
+    let cases: [(&[&str], i32); 3] = [
+        (&["perf", "write", "-d", "nowhere7"], 2),
+        (&["perf", "write", "-b", "-n", "3", "--link", "memory", "--fault", "loss=100%"], 1),
+        (&["sim", "--scenario", "none"], 2),
+    ];
+    for (options, expected) in cases {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let mut command = common::program::uroce(options);
+        assert_eq!(command.stderr(full).status().unwrap().code(), Some(expected), "{options:?}");
+    }
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let status = common::program::uroce(&["perf", "--help"]).stdout(full).status().unwrap();
+    assert_eq!(status.code(), Some(2), "help that was not printed");
+}
+
+#[test]
+fn a_failure_under_faults_names_them() {
+    let options = ["perf", "atomic", "-b", "-n", "3", "--link", "memory", "--fault", "loss=100%"];
+    let output = run(&options);
+    assert_eq!(status(&output), 1);
+    let text = stderr(&output);
+    assert!(text.contains("this run has the faults loss=100%"), "{text}");
+    assert!(text.starts_with("uroce: atomic of 8 bytes failed"), "{text}");
+}
+
 #[test]
 fn losses_are_repaired_and_told() {
     let fault = ["--fault", "loss=3%,duplicate=1%,reorder=1%,seed=3"];
@@ -246,6 +274,7 @@ fn wrong_options_say_what_to_do() {
         (&["write", "-l", "--buffer", "1M"], "--buffer is for bandwidth"),
         (&["send", "--buffer", "1M"], "--buffer: only WRITEs and READs"),
         (&["write", "--buffer", "1K"], "--buffer does not hold one message"),
+        (&["write", "-b", "-q", "16384", "-t", "8192"], "--depth times --qps"),
         (&["atomic", "-s", "8"], "atomic is always of 8 bytes"),
         (&["write", "-t", "4", "-q", "2", "--in-flight", "9"], "--in-flight is more than"),
         (&["erase"], "possible values: write, read, send, atomic"),
@@ -274,5 +303,5 @@ fn an_end_that_loses_everything_gives_up_and_says_why() {
     let options = ["perf", "write", "-b", "-n", "5", "--fault", "loss=100%", "--patience", "30"];
     let output = run(&options);
     assert_eq!(status(&output), 1, "{}", stderr(&output));
-    assert!(stderr(&output).contains("a write of 65536 bytes failed"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("write of 65536 bytes failed"), "{}", stderr(&output));
 }

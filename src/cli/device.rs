@@ -9,6 +9,7 @@ use uroce::software::{DeviceOptions, Trace, parse_buffer_size, parse_trace};
 use uroce::verbs::Context;
 
 use super::output::Failure;
+use super::text::count;
 
 /// Which device, and what happens to its packets.
 #[derive(Args, Clone, Debug)]
@@ -53,5 +54,17 @@ impl DeviceArgs {
     /// Opens the device.
     pub fn open(&self) -> Result<Context, Failure> {
         Ok(Context::open(&self.options()?)?)
+    }
+}
+
+/// Whether every packet is in the capture, if there is one.
+pub fn check_capture(context: &Context) -> Result<(), Failure> {
+    match context.counters()?.link.unrecorded {
+        0 => Ok(()),
+        missing => Err(Failure::usage(format!(
+            "the capture lacks the last {}, as its file could not be written further: is the \
+             disk full?",
+            count(missing, "packet")
+        ))),
     }
 }

@@ -13,6 +13,7 @@ mod sim;
 mod text;
 mod waiting;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
@@ -63,9 +64,13 @@ pub(crate) fn main() -> ExitCode {
 /// Help and version as they are; what is wrong with the arguments in one line.
 fn refuse(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        // Nobody is left to tell if it cannot be printed.
-        let _ = error.print();
-        return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+        return match error.print().and_then(|()| std::io::stdout().flush()) {
+            Err(refused) if refused.kind() != std::io::ErrorKind::BrokenPipe => {
+                Failure::usage(format!("cannot write to standard output: {refused}")).tell();
+                ExitCode::from(2)
+            }
+            _ => ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2)),
+        };
     }
     let text = error.render().to_string();
     let sentence = |part: &str| part.split_whitespace().collect::<Vec<_>>().join(" ");

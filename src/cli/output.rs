@@ -33,7 +33,7 @@ impl Failure {
     /// Tells it on standard error.
     pub fn tell(&self) {
         if let Some(message) = &self.message {
-            eprintln!("uroce: {message}");
+            complain(message);
         }
     }
 
@@ -66,6 +66,12 @@ pub fn print(line: &str) -> Result<(), Failure> {
         Err(error) => Err(Failure::usage(format!("cannot write to standard output: {error}"))),
         Ok(()) => Ok(()),
     }
+}
+
+/// Tells on standard error. Nobody is left to tell if that cannot be written, but the exit status
+/// counts all the same.
+pub fn complain(message: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "uroce: {message}");
 }
 
 /// A number that differs from run to run. Not for secrets.

@@ -7,6 +7,9 @@ use uroce::verbs::{Completion, CompletionChannel, CompletionQueue};
 
 use super::output::Failure;
 
+/// Who sleeps looks up so often: the other end may have gone.
+const NAP: Duration = Duration::from_millis(100);
+
 /// How to wait.
 #[derive(Clone, Copy, Debug)]
 pub struct Waiting {
@@ -40,11 +43,11 @@ impl Waiting {
                 return Ok(count);
             }
             if self.events {
-                channel.wait_event(Duration::from_nanos(deadline - clock::now()));
+                channel.wait_event(NAP.min(Duration::from_nanos(deadline.since(clock::now()))));
             } else {
-                idle()?;
                 std::hint::spin_loop();
             }
+            idle()?;
         }
     }
 }

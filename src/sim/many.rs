@@ -84,7 +84,8 @@ pub fn run_many(
     };
     std::thread::scope(|scope| {
         for _ in 1..threads.max(1) {
-            scope.spawn(work);
+            // Fewer threads than wanted do the same.
+            let _ = std::thread::Builder::new().spawn_scoped(scope, work);
         }
         work();
     });

@@ -1,5 +1,6 @@
 //! How a device is to be opened, and which interface and addresses that means.
 
+use std::io::Write;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -121,7 +122,8 @@ fn warn_of_unknown_variables() {
     SAID.call_once(|| {
         let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
         for sentence in unknown_variables(names) {
-            eprintln!("uroce: {sentence}");
+            // Who has no standard error gets no warning, and nothing worse.
+            let _ = writeln!(std::io::stderr().lock(), "uroce: {sentence}");
         }
     });
 }

@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use uroce::dissect::{self, Dissector};
 use uroce::pcap::{Decompressed, Format, LinkType, ReadError, Reader};
 
-use super::super::output::Failure;
+use super::super::output::{Failure, complain};
 use super::DumpArgs;
 use super::live::{Live, Shared};
 use super::output::{Output, Source};
@@ -66,7 +66,7 @@ fn progress(args: &DumpArgs, length: u64) -> ProgressBar {
 }
 
 fn tell(name: &str, error: &dyn std::error::Error, status: u8) -> u8 {
-    eprintln!("uroce: {name}: {error}");
+    complain(&format!("{name}: {error}"));
     status
 }
 
@@ -144,10 +144,10 @@ fn ended(name: &str, error: &ReadError, shared: &Shared<'_, '_>) -> Result<u8, F
 }
 
 fn unsupported(name: &str, link_type: LinkType) -> u8 {
-    eprintln!(
-        "uroce: {name}: link type {} is not supported; it knows Ethernet (1), raw IP (101), SLL \
+    complain(&format!(
+        "{name}: link type {} is not supported; it knows Ethernet (1), raw IP (101), SLL \
          (113), ERF (197), InfiniBand (247) and SLL2 (276)",
         link_type.0
-    );
+    ));
     UNREADABLE
 }

@@ -14,7 +14,7 @@ use uroce::dissect::Dissector;
 use uroce::host::{Capability, Privileges};
 use uroce::pcap::{LinkType, Record, Timestamp};
 
-use super::super::output::Failure;
+use super::super::output::{Failure, complain};
 use super::super::text::count;
 use super::DumpArgs;
 use super::interrupt::{Interrupt, Ready};
@@ -48,7 +48,7 @@ pub fn run(args: &DumpArgs, interface: &str, output: &mut Output<'_>) -> Result<
     follower.socket.ask_kernel()?;
     if follower.socket.lost > 0 {
         let frames = count(follower.socket.lost, "frame");
-        eprintln!("uroce: {interface}: {frames} came faster than they could be shown: left out");
+        complain(&format!("{interface}: {frames} came faster than they could be shown: left out"));
     }
     match follower.broken {
         Some(error) => {

@@ -237,7 +237,7 @@ impl End {
         let status = completion.status;
         let why = self.pairs[self.place_of(completion)?].explain(completion);
         let (name, size) = (self.row.operation.name(), self.row.size);
-        Err(Failure::bad(format!("a {name} of {size} bytes failed: {status}\n{why}")))
+        Err(Failure::bad(format!("{name} of {size} bytes failed: {status}\n{why}")))
     }
 }
 

@@ -186,9 +186,10 @@ fn bare_slice(
                 Measure::Latency => Command::Echo(row.exchange()),
             };
             let peer = (address, process.receive_bare(&command)?);
+            let look = || process.look();
             let moved = match row.measure {
-                Measure::Bandwidth => socket.stream(peer, row.datagram(), until)?,
-                Measure::Latency => socket.ping(peer, row.exchange(), until, &mut times)?,
+                Measure::Bandwidth => socket.stream(peer, row.datagram(), until, &look)?,
+                Measure::Latency => socket.ping(peer, row.exchange(), until, &mut times, &look)?,
             };
             let (usage, arrived) = process.stop()?;
             raw.usage[1].add(usage);

@@ -31,7 +31,7 @@ use uroce::link::memory::pair;
 use uroce::software::{DeviceOptions, Drive};
 use uroce::verbs::{Context, PathMtu};
 
-use super::device::DeviceArgs;
+use super::device::{DeviceArgs, check_capture};
 use super::output::{Failure, progress};
 use super::pingpong::parse_mtu;
 use super::text::ColorChoice;
@@ -51,6 +51,8 @@ const BANDWIDTH_SIZE: usize = 64 << 10;
 const LATENCY_SIZE: usize = 8;
 /// Messages of a queue pair under way unless told otherwise.
 const DEPTH: usize = 128;
+/// Entries of a completion queue at most.
+const MOST_COMPLETIONS: usize = 1 << 22;
 /// Exponent of the local ACK timeout unless told otherwise.
 const TIMEOUT: u8 = 14;
 /// Sizes of --all: powers of two up to this one.
@@ -243,7 +245,8 @@ pub fn run(args: &PerfArgs) -> Result<ExitCode, Failure> {
         bar.suspend(|| teller.row(&outcome))
     });
     bar.finish_and_clear();
-    teller.end(measured)
+    let measured = measured.and_then(|()| check_capture(&context));
+    teller.end(measured.map_err(|failure| args.with_faults(failure, &setting)))
 }
 
 impl PerfArgs {
@@ -306,6 +309,11 @@ impl PerfArgs {
                 "--inline: only WRITEs and SENDs bring data that could be inline",
             ),
             (
+                pairs * (depth + self.receives() as usize) > MOST_COMPLETIONS,
+                "--depth times --qps is more than a completion queue holds (4194304 entries, and \
+                 receives are twice as many): lower one of them",
+            ),
+            (
                 is_sized && is_only(&[Operation::Atomic]),
                 "atomic is always of 8 bytes: give no size",
             ),
@@ -329,6 +337,33 @@ impl PerfArgs {
         let sizes =
             self.chosen().into_iter().flat_map(|one| self.sizes_of(one, Measure::Bandwidth));
         sizes.max().unwrap_or(0)
+    }
+
+    /// What failed, with the faults that were asked for: they come first to mind.
+    fn with_faults(&self, failure: Failure, setting: &Setting) -> Failure {
+        let (status, message) = failure.parts();
+        match &setting.fault {
+            Some(fault) if status == 1 => Failure::bad(format!(
+                "{message}\nthis run has the faults {fault}: if they lose or hold back too much, a \
+                 longer --timeout or fewer of them may let it through"
+            )),
+            _ => failure,
+        }
+    }
+
+    /// Opens a device of one end.
+    fn open_device(&self, options: &DeviceOptions) -> Result<Context, Failure> {
+        Context::open(options).map_err(|error| match options.addresses.first() {
+            Some(address) if options.interface.as_deref() == Some(LOOPBACK) => {
+                Failure::usage(format!(
+                    "{error}; the ends of uroce perf are at {} and {} of {LOOPBACK} (this one at \
+                     {address}): `ip address add 127.0.0.1/8 dev {LOOPBACK}` gives it both, and \
+                     --device names another interface",
+                    ADDRESSES[0], ADDRESSES[1]
+                ))
+            }
+            _ => Failure::from(error),
+        })
     }
 
     /// The operations to measure.
@@ -440,7 +475,7 @@ impl PerfArgs {
         let own = self.own_options()?;
         let fault = own.fault.as_ref().filter(|plan| !plan.is_empty()).map(ToString::to_string);
         if self.link == LinkChoice::Udp {
-            let context = Context::open(&own)?;
+            let context = self.open_device(&own)?;
             let process = Process::start(Duration::from_secs(self.patience))?;
             return Ok((context, Other::Process(process), fault));
         }

@@ -246,13 +246,16 @@ impl Process {
             unreachable!("both were asked for");
         };
         let (sender, answers) = channel();
-        std::thread::spawn(move || {
+        let listen = move || {
             let lines = BufReader::new(output).lines().map_while(Result::ok);
             lines
                 .map_while(|line| serde_json::from_str(&line).ok())
                 .try_for_each(|answer| sender.send(answer))
-        });
-        Ok(Self { child, input, answers, patience, address: None })
+        };
+        // Made first: whatever happens, it ends the child.
+        let process = Self { child, input, answers, patience, address: None };
+        std::thread::Builder::new().spawn(listen).map_err(told)?;
+        Ok(process)
     }
 
     /// The address of its device.
@@ -294,7 +297,7 @@ impl Process {
     }
 
     /// Whether all is well while nothing is expected of it.
-    fn look(&self) -> Result<(), Failure> {
+    pub(super) fn look(&self) -> Result<(), Failure> {
         match self.answers.try_recv() {
             Err(TryRecvError::Empty) => Ok(()),
             Ok(Answer::Failed { status, message }) => Err(failed(status, &message)),

@@ -30,14 +30,15 @@ struct Peer<'a> {
 /// Does what it is told until nobody tells it anything.
 pub(super) fn run(args: &PerfArgs) -> Result<ExitCode, Failure> {
     let (sender, commands) = channel();
-    std::thread::spawn(move || {
+    let listen = move || {
         let lines = std::io::stdin().lock().lines().map_while(Result::ok);
         lines
             .map_while(|line| serde_json::from_str(&line).ok())
             .try_for_each(|command| sender.send(command))
-    });
+    };
+    let listener = std::thread::Builder::new().spawn(listen).map_err(Failure::from);
     let answered =
-        Context::open(&args.peer_options()?).map_err(Failure::from).and_then(|context| {
+        listener.and_then(|_| args.open_device(&args.peer_options()?)).and_then(|context| {
             let mut peer = Peer { args, context, commands, end: None, service: None };
             while let Ok(command) = peer.commands.recv() {
                 let answer = peer.obey(command)?;

@@ -24,12 +24,20 @@ const NAP: Duration = Duration::from_millis(5);
 /// A round trip of bare datagrams that takes longer has lost one.
 const LOST: u64 = 10_000_000_000;
 
+/// Looks at the socket between two at the clock and the other end.
+const LOOKS: u32 = 1024;
+
 /// A bare socket.
 pub(super) struct Raw {
     socket: BareSocket,
     /// What is sent, whose content does not matter.
     bytes: Vec<u8>,
+    /// Who receives sleeps in the kernel.
+    naps: bool,
 }
+
+/// Sees whether the other end is still there.
+pub(super) type Look<'l> = &'l dyn Fn() -> Result<(), Failure>;
 
 /// What a receiver of a stream has counted.
 #[derive(Clone, Copy, Debug, Default, serde::Deserialize, serde::Serialize)]
@@ -54,7 +62,7 @@ impl Raw {
         let socket = BareSocket::open(options, events.then_some(NAP)).map_err(|error| {
             Failure::usage(format!("no ceiling: {error}; --no-raw leaves the ceiling out"))
         })?;
-        Ok(Self { socket, bytes: vec![0; BUFFER] })
+        Ok(Self { socket, bytes: vec![0; BUFFER], naps: events })
     }
 
     /// The port that it receives on.
@@ -79,6 +87,7 @@ impl Raw {
         peer: (IpAddr, u16),
         segment: usize,
         until: Until,
+        look: Look<'_>,
     ) -> Result<Moved, Failure> {
         self.cut(segment)?;
         let to = self.socket.destination(peer.0, peer.1);
@@ -90,6 +99,7 @@ impl Raw {
                 Until::Time(_) => most,
             };
             self.send(&to, segment * count as usize)?;
+            look()?;
             sent += count;
         }
         Ok(Moved { messages: sent, nanoseconds: clock::now().since(start) })
@@ -176,6 +186,7 @@ impl Raw {
         exchange: Exchange,
         until: Until,
         times: &mut Times,
+        look: Look<'_>,
     ) -> Result<Moved, Failure> {
         self.cut(exchange.segment)?;
         let to = self.socket.destination(peer.0, peer.1);
@@ -184,7 +195,7 @@ impl Raw {
         let mut before = start;
         while until.goes_on(start, moved.messages) {
             self.send_all(&to, exchange, exchange.request)?;
-            self.await_reply(exchange.reply)?;
+            self.await_reply(exchange.reply, look)?;
             let now = clock::now();
             times.add(now.since(before));
             before = now;
@@ -194,19 +205,25 @@ impl Raw {
         Ok(moved)
     }
 
-    fn await_reply(&mut self, length: usize) -> Result<(), Failure> {
-        let (sent, mut had) = (clock::now(), 0);
+    fn await_reply(&mut self, length: usize, look: Look<'_>) -> Result<(), Failure> {
+        let (mut sent, mut had, mut looks) = (None, 0, 0u32);
         while had < length {
-            match self.receive()? {
-                Some((arrived, _)) => had += arrived,
-                None if clock::now().since(sent) > LOST => {
+            if let Some((arrived, _)) = self.receive()? {
+                had += arrived;
+                continue;
+            }
+            looks = looks.wrapping_add(1);
+            if self.naps || looks.is_multiple_of(LOOKS) {
+                look()?;
+                let now = clock::now();
+                if now.since(*sent.get_or_insert(now)) > LOST {
                     return Err(Failure::bad(
-                        "the bare UDP socket has lost a datagram of a round trip; --no-raw leaves \
-                         the ceiling out",
+                        "the bare UDP socket has lost a datagram of a round trip, or the other end \
+                         stands still; --no-raw leaves the ceiling out",
                     ));
                 }
-                None => std::hint::spin_loop(),
             }
+            std::hint::spin_loop();
         }
         Ok(())
     }

@@ -16,8 +16,8 @@ use uroce::verbs::{
 use super::common::{self, next_completions};
 use super::handshake::{self, Server};
 use super::{PingpongArgs, Transport};
+use crate::cli::device::check_capture;
 use crate::cli::output::{Failure, print, random_u64};
-use crate::cli::text::count;
 
 pub(super) const RECEIVE: u64 = 1;
 pub(super) const SEND: u64 = 2;
@@ -88,18 +88,6 @@ pub(super) fn run(args: &PingpongArgs) -> Result<ExitCode, Failure> {
     end.channel.wait_event(STAY);
     check_capture(&context)?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Whether every packet is in the capture, if there is one.
-pub(super) fn check_capture(context: &Context) -> Result<(), Failure> {
-    match context.counters()?.link.unrecorded {
-        0 => Ok(()),
-        missing => Err(Failure::usage(format!(
-            "the capture lacks the last {}, as its file could not be written further: is the \
-             disk full?",
-            count(missing, "packet")
-        ))),
-    }
 }
 
 pub(super) fn connect_options(args: &PingpongArgs) -> ConnectOptions {

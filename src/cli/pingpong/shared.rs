@@ -15,11 +15,11 @@ use uroce::verbs::{
 use super::common::{self, next_completions};
 use super::handshake::Server;
 use super::run::{
-    RECEIVE, SEND, STAY, check_capture, check_message, connect_options, failed, print_address,
-    report,
+    RECEIVE, SEND, STAY, check_message, connect_options, failed, print_address, report,
 };
 use super::shared_handshake::{self, XrcAddress};
 use super::{PingpongArgs, Transport};
+use crate::cli::device::check_capture;
 use crate::cli::output::{Failure, print, random_u64};
 
 /// The queue pairs of an end.
