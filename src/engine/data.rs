@@ -154,7 +154,11 @@ impl Engine {
             history,
         };
         let result = step(pair, &mut ctx);
-        pair.is_changed.set(true);
+        if let Some(changed) = &mut self.changed
+            && changed.last() != Some(&slot)
+        {
+            changed.push(slot);
+        }
         if pair.holds_reply() {
             self.held.push(slot);
         }

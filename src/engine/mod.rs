@@ -285,6 +285,8 @@ pub struct Engine {
     counters: Counters,
     pair_counters: PairCounters,
     senders: senders::KnownSenders,
+    /// Slots of queue pairs to which something was done, if that is to be noted.
+    changed: Option<Vec<u32>>,
 }
 
 impl Engine {
@@ -332,6 +334,7 @@ impl Engine {
             counters: Counters::default(),
             pair_counters: PairCounters::default(),
             senders: senders::KnownSenders::default(),
+            changed: None,
             options,
         }
     }
@@ -407,7 +410,7 @@ impl Engine {
     /// Panics with a sentence if the engine's state contradicts itself. For tests and the
     /// simulator.
     pub fn check_invariants(&self) {
-        self.check_pairs();
+        self.live_pairs().for_each(QueuePair::check_invariants);
         self.check_windows();
         assert!(
             self.ready.len() <= self.by_number.len(),
@@ -415,16 +418,27 @@ impl Engine {
         );
     }
 
-    /// The same for each queue pair to which something was done since the last time, and no more:
-    /// what the simulator can afford after every turn.
-    pub fn check_pairs(&self) {
-        self.live_pairs().for_each(QueuePair::check_invariants);
+    /// From now on it is noted what is done to queue pairs, for [`Engine::check_changed`].
+    pub fn note_changes(&mut self) {
+        self.changed = Some(Vec::new());
+    }
+
+    /// The same as [`Engine::check_invariants`] for each queue pair to which something was done since
+    /// the last time, and no more: what the simulator can afford after every turn.
+    pub fn check_changed(&mut self) {
+        let Some(mut changed) = self.changed.take() else { return };
+        for slot in changed.drain(..) {
+            if let Some(Some(pair)) = self.pairs.get(slot as usize) {
+                pair.check_invariants();
+            }
+        }
+        self.changed = Some(changed);
     }
 
     /// Each path's window is charged by what the queue pairs that use it have under way.
     fn check_windows(&self) {
         // Few: looked through faster than hashed.
-        let mut charged: Vec<(PathId, u64)> = Vec::new();
+        let mut charged: Vec<(PathId, u64)> = Vec::with_capacity(4);
         for pair in self.live_pairs() {
             let Some(peer) = &pair.base.peer else { continue };
             let in_flight = pair.in_flight();

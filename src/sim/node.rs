@@ -164,6 +164,7 @@ impl Node {
         options.slot = number as u8 + 1;
         options.finite_credits = scenario.nodes[number].finite_credits;
         let mut engine = Engine::new(options, capabilities);
+        engine.note_changes();
         let domain = engine.allocate_domain().expect("a new engine has room for a domain");
         let other = engine.allocate_domain().expect("a new engine has room for a second domain");
         let arena_size = ends * scenario.zones.iter().sum::<usize>() + scenario.target;

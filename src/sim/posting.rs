@@ -302,6 +302,9 @@ impl World {
         if pieces == 0 {
             return Vec::new();
         }
+        if pieces == 1 {
+            return vec![(start, length)];
+        }
         let mut cuts = Vec::with_capacity(pieces);
         cuts.extend((1..pieces).map(|_| self.rng.below(length as u64 + 1) as usize));
         cuts.push(length);

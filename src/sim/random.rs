@@ -16,7 +16,7 @@ use super::unacked;
 
 /// Requests of a run, at least: so many that setting it up, and looking at all of its memory in the
 /// end, take little of its time.
-const REQUESTS: usize = 400;
+const REQUESTS: usize = 480;
 /// Bytes of a message, at most; only READs are longer, to cross the boundary of their chunks.
 const MESSAGE: u64 = 64 * 1024;
 const LONG_READ: u64 = 136 * 1024;

@@ -39,7 +39,7 @@ const EVENT_LIMIT: u64 = 4_000_000;
 
 /// Turns from one look at all of an engine's state to the next: what contradicts itself does not
 /// mend itself. What a turn changed is looked at after it.
-const FULL_CHECK: u64 = 8;
+const FULL_CHECK: u64 = 16;
 
 /// What is on the calendar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -312,7 +312,7 @@ impl World {
         let dropped = engine.counters().get(Counter::DropNoReceive);
         let mut port = self.network.port(node, self.now);
         let report = engine.turn(self.now, &mut port, self.scenario.turn_budget);
-        engine.check_pairs();
+        engine.check_changed();
         self.turns += 1;
         if self.turns.is_multiple_of(FULL_CHECK) {
             engine.check_invariants();

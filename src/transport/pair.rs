@@ -1,6 +1,5 @@
 //! A queue pair: its attributes, and the two halves that work for it.
 
-use std::cell::Cell;
 use std::net::IpAddr;
 
 use super::burst::{BurstRules, BurstWriter};
@@ -45,8 +44,6 @@ pub(crate) struct QueuePair {
     pacer: Pacer,
     /// When the peer was last notified of congestion.
     notified: Notified,
-    /// Something was done to it since its state was last checked.
-    pub(crate) is_changed: Cell<bool>,
 }
 
 impl QueuePair {
@@ -83,7 +80,6 @@ impl QueuePair {
             established: false,
             pacer: Pacer::default(),
             notified: Notified::default(),
-            is_changed: Cell::new(true),
         }
     }
 
@@ -510,11 +506,9 @@ impl QueuePair {
         self.state() == QueuePairState::Sqd && !self.sending.is_drained()
     }
 
-    /// Panics if the state contradicts itself; for tests. What nothing was done to is as it was.
+    /// Panics if the state contradicts itself; for tests.
     pub(crate) fn check_invariants(&self) {
-        if self.is_changed.replace(false) {
-            self.sending.check_invariants();
-        }
+        self.sending.check_invariants();
     }
 
     /// The cost that this queue pair has under way on its path.
