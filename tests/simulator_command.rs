@@ -100,6 +100,7 @@ fn wrong_usage_says_what_to_do_and_exits_2() {
     for (arguments, hint) in [
         (&["--faults", "los=1%"][..], "loss=P%"),
         (&["--seed", "1", "--faults", "direction=in"], "leave it out"),
+        (&["--seed", "18446744073709551615", "--seeds", "2"], "beyond the last seed"),
         (&["--seeds", "5", "--pcap", "x.pcapng"], "give --seed"),
         (&["--schedule", "nothing"], "three_sends"),
         (&["--schedule", "three_sends:q"], "fates are"),
@@ -172,5 +173,16 @@ fn a_scenario_that_cannot_be_says_what_can() {
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         let message = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(message.contains(hint), "{arguments:?}: {message}");
+    }
+}
+
+/// Faults that nothing survives are not a broken promise: requests fail, as they may.
+#[test]
+fn hopeless_faults_break_no_promise() {
+    for seed in ["1", "4", "5", "7"] {
+        let output = sim(&["--seed", seed, "--seeds", "2", "--faults", "loss=100%,seed=1"]);
+        let text = text(&output);
+        assert_eq!(output.status.code(), Some(0), "{text}");
+        assert!(text.contains(&format!("2 runs (seeds {seed} to ")), "{text}");
     }
 }

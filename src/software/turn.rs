@@ -112,7 +112,7 @@ impl<W> TurnLock<W> {
     }
 
     /// As if a control call waited as long as what is returned lives.
-    #[cfg(test)]
+    #[cfg(all(test, not(loom)))]
     pub(super) fn as_if_one_waited(&self) -> impl Sized + '_ {
         Announced::new(&self.controls)
     }

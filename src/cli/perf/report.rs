@@ -279,7 +279,7 @@ fn line(row: &RowReport) -> String {
 
 fn bandwidth_title() -> String {
     format!(
-        "{:<9}{:>9}{:>9}{:>9}{:>12}{:>10}{:>9}{:>10}{:>11}{:>8}",
+        "{:<9}{:>9}{:>9}{:>9}{:>12}{:>10}{:>9}{:>10}{:>9}{:>8}",
         "bandwidth",
         "bytes",
         "Gbit/s",
@@ -288,7 +288,7 @@ fn bandwidth_title() -> String {
         "raw",
         "median",
         "ours/raw",
-        "ns/message",
+        "ns/byte",
         "resent"
     )
 }
@@ -299,7 +299,7 @@ fn bandwidth_line(row: &RowReport) -> String {
     };
     let raw = row.raw.as_ref().and_then(|raw| raw.gigabits_per_second);
     format!(
-        "{:<9}{:>9}{:>9}{:>9}{:>12}{:>10}{:>9}{:>10}{:>11}{:>8}",
+        "{:<9}{:>9}{:>9}{:>9}{:>12}{:>10}{:>9}{:>10}{:>9}{:>8}",
         row.operation.name(),
         row.size,
         number(row.gigabits_per_second, |slices| slices.best),
@@ -308,7 +308,7 @@ fn bandwidth_line(row: &RowReport) -> String {
         number(raw, |slices| slices.best),
         number(raw, |slices| slices.median),
         number(row.ratio, |slices| slices.best),
-        figure(row.processor_ns_per_message),
+        figure(row.processor_ns_per_byte),
         row.packets.retransmitted
     )
 }
@@ -372,7 +372,7 @@ fn explanation(setting: &Setting, rows: &[RowReport]) -> String {
     if has(Measure::Bandwidth) {
         sentences.push(
             "Bandwidth: the first of two figures is the best slice, the second (median) the one in \
-             the middle; messages/s and ours/raw are of the best, and more is better. ns/message is \
+             the middle; messages/s and ours/raw are of the best, and more is better. ns/byte is \
              processor time of both ends.",
         );
     }

@@ -127,6 +127,11 @@ fn check(args: &SimArgs) -> Result<(), Failure> {
     if args.pcap.is_some() && !is_one {
         return Err(Failure::usage("--pcap records one run: give --seed, and no --seeds"));
     }
+    if first_seed(args).checked_add(seeds(args) - 1).is_none() {
+        return Err(Failure::usage(
+            "--seed and --seeds go beyond the last seed, 18446744073709551615: lower one of them",
+        ));
+    }
     Ok(())
 }
 
@@ -157,8 +162,12 @@ fn scenario(args: &SimArgs, seed: u64) -> Scenario {
         // A receiver that does not see it finds an identification for some damaged packets.
         scenario.network.sees_identification = true;
     }
+    // They may be more than retries can mend.
     for connection in &mut scenario.connections {
         connection.may_exhaust_retries = true;
+    }
+    for link in scenario.shared.iter_mut().flat_map(|shared| &mut shared.links) {
+        link.may_exhaust = true;
     }
     scenario
 }

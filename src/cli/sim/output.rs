@@ -9,7 +9,7 @@ use uroce::sim::{
 
 use super::super::output::{Failure, print};
 use super::super::text::{Palette, Tone, count, hanging};
-use super::SimArgs;
+use super::{SimArgs, first_seed};
 
 /// Everything that is told.
 #[derive(Serialize, Default)]
@@ -152,7 +152,12 @@ pub(super) fn many(
             count(summary.packets, "packet"),
             speed_in_words(summary.packets, processor),
         );
-        let runs = format!("{}: ", count(summary.runs, "run"));
+        let last = first_seed(args).saturating_add(summary.runs.saturating_sub(1));
+        let seeds = match (&args.schedule, summary.runs) {
+            (Some(_), _) | (_, 0 | 1) => String::new(),
+            _ => format!(" (seeds {} to {last})", first_seed(args)),
+        };
+        let runs = format!("{}{seeds}: ", count(summary.runs, "run"));
         print(&format!("{}\n", hanging(&runs, &totals)))?;
         print(&summary.matrix.to_string())?;
         return verdict(&failures, palette);
