@@ -101,7 +101,7 @@ impl Delivery {
 }
 
 /// One bit that is turned over.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BitFlip {
     /// Offset in the UDP payload.
     pub byte: usize,
@@ -140,7 +140,6 @@ pub struct FaultStatistics {
 }
 
 /// What chance says about one packet.
-#[derive(Default)]
 struct Draw {
     lost: bool,
     duplicated: bool,
@@ -216,12 +215,6 @@ impl Faults {
         let (lost, duplicated) = (happens(self.plan.loss), happens(self.plan.duplicate));
         let (reordered, corrupted) = (happens(self.plan.reorder), happens(self.plan.corrupt));
         let marked = happens(self.plan.ce);
-        let details = rng.next_u64();
-        if !(duplicated || reordered || corrupted) {
-            return Draw { lost, marked, ..Draw::default() };
-        }
-        // How, from a sequence of its own: most packets do not need it.
-        let mut rng = Rng::new(details);
         let hold = rng.between(REORDER_HOLD.0, REORDER_HOLD.1);
         let copy_hold = rng.between(REORDER_HOLD.0, REORDER_HOLD.1);
         let at_once = rng.chance(1, 2);
